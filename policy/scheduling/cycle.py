@@ -300,24 +300,23 @@ class Scheduler:
         groups = DecisionGroups(keys, self._propose, rules=self.rules, scheduler=scheduler)
         under_way: Row[Decision, Recording] | None = None
         while not groups.done:
-            if under_way is not None and groups.begin_alone():
-                yield from self._committed(under_way)
-                under_way = None
+            row = None
             try:
-                row = self._tracker.commit_row(
-                    groups.propose,
-                    self._record_ahead,
-                    more=groups.more,
-                    again=_give_up,
-                    subject="a run over the pods that wait",
-                )
+                if not groups.begin_alone() or under_way is None:
+                    row = self._tracker.commit_row(
+                        groups.propose,
+                        self._record_ahead,
+                        more=groups.more,
+                        again=_give_up,
+                        subject="a run over the pods that wait",
+                    )
+                    groups.recorded()
             except BaseException:
                 if under_way is not None:
                     yield from self._committed(under_way)
                 raise
-            groups.recorded()
             if under_way is not None:
-                yield from _steps(under_way)
+                yield from _steps(under_way) if row else self._committed(under_way)
             under_way = row
         if under_way is not None:
             yield from self._committed(under_way)

@@ -57,19 +57,17 @@ class DecisionGroups:
 
     def begin_alone(self) -> bool:
         """Begin a group; does it need all that was decided before in the record?"""
-        self._group = _Group(rules=self._rules_now(), begun=time.monotonic())
-        return self._group.alone
+        return self._begin().alone
 
     def propose(self, state: State) -> Proposal[Decision] | None:
         """The decision of the next pod that waits in the state, None behind the last one.
 
         After the end of a group that was not recorded, its first one again.
         """
-        group = self._group
-        if group is None or group.ended:
-            if group is not None:
-                self._next, self._room = self._first, 1
-            group = self._group = _Group(rules=self._rules_now(), begun=time.monotonic())
+        group = self._begun()
+        if group.ended:
+            self._next, self._room = self._first, 1
+            group = self._begin()
         while self._next < len(self._keys):
             key = self._keys[self._next]
             pod = state.snapshot.pod(key)
@@ -91,23 +89,28 @@ class DecisionGroups:
 
     def more(self, made: Sequence[Proposal[Decision]]) -> bool:
         """May the group grow?"""
-        group = self._group
-        assert group is not None
+        group = self._begun()
         late = time.monotonic() - group.begun > LONGEST_SECONDS
         group.ended = group.alone or late or len(made) >= self._room
         return not group.ended
 
     def recorded(self) -> None:
         """The group is recorded; what goes wrong with its commit ends the run."""
-        group, self._group = self._group, None
+        self._failure = self._begun().failure
         self._first, self._room = self._next, min(2 * self._room, LARGEST)
-        if group is not None:
-            self._failure = group.failure
 
     def fail(self) -> None:
         """Raise what went wrong with the pod behind the last one that was decided."""
         if self._failure is not None:
             raise self._failure
+
+    def _begin(self) -> _Group:
+        self._group = _Group(rules=self._rules_now(), begun=time.monotonic())
+        return self._group
+
+    def _begun(self) -> _Group:
+        assert self._group is not None, "a run begins its groups"
+        return self._group
 
 
 @dataclass(slots=True, kw_only=True)
