@@ -37,10 +37,13 @@ def error_at(event: Any, message: str) -> YamlError:
     return YamlError(message, line=mark.line + 1, column=mark.column + 1)
 
 
-def _syntax_error(exc: yaml.YAMLError) -> YamlError:
+def _syntax_error(exc: yaml.YAMLError, *, too_deep: str) -> YamlError:
     mark = getattr(exc, "problem_mark", None) or getattr(exc, "context_mark", None)
     problem = getattr(exc, "problem", None) or getattr(exc, "reason", None) or "not readable"
     message = f"not YAML: {' '.join(str(problem).split())}"
+    if problem == "exceeded maximum nesting depth":
+        # The parser of PyYAML 6.0.4 reads ahead of its events and has a limit of its own, of 1,000.
+        message = too_deep
     if mark is None:
         position = getattr(exc, "position", None)
         return YamlError(message if position is None else f"{message} at character {position + 1}")
@@ -155,7 +158,7 @@ class Composer(ABC, Generic[T]):
         try:
             yield from self._documents(yaml.parse(text, Loader=_Loader))
         except yaml.YAMLError as exc:
-            raise _syntax_error(exc) from exc
+            raise _syntax_error(exc, too_deep=self._too_deep) from exc
 
     def _documents(self, events: Iterator[Any]) -> Iterator[tuple[Any, T]]:
         stack = self.open
@@ -201,7 +204,11 @@ class Composer(ABC, Generic[T]):
 
     def _check_depth(self, event: Any, height: int) -> None:
         if len(self.open) + height > self._deepest:
-            raise error_at(event, f"values are nested more than {self._deepest} levels deep")
+            raise error_at(event, self._too_deep)
+
+    @property
+    def _too_deep(self) -> str:
+        return f"values are nested more than {self._deepest} levels deep"
 
     def _anchored(self, event: Any) -> tuple[Any, T | None, int]:
         if event.anchor not in self._anchors:
