@@ -4,15 +4,34 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from starlette.requests import Request
+from starlette.responses import Response
+
 from policy.audit.documents import instant
 from policy.server import views
-from policy.server.http import Failure
+from policy.server.http import Failure, in_thread
+from policy.server.pages.surface import Pages
 from policy.server.security.access import Principal
 from policy.server.service import PolicyService
 from policy.store.observed import ObservationRow, VerdictClass
 
 MOST: Final = 200
 """How many the page looks at, the newest."""
+
+
+async def show(pages: Pages, request: Request, principal: Principal) -> Response:
+    given = request.query_params
+    verdict, rules = given.get("verdict", "")[:20], given.get("rules", "")[:253]
+    found = await in_thread(observed, pages.service, principal, verdict=verdict, rules=rules)
+    names = [one["name"] for one in views.rule_sets(pages.service) if one["shipped"]]
+    return pages.page(
+        request,
+        principal,
+        "observed.html",
+        names=names,
+        limited=principal.limited,
+        **found,
+    )
 
 
 def observed(

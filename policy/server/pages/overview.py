@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Final
 
+from starlette.requests import Request
+from starlette.responses import Response
+
 from policy.audit.documents import instant
 from policy.server import views
+from policy.server.http import in_thread
+from policy.server.pages.surface import Pages
 from policy.server.security.access import Principal
 from policy.server.service import PolicyService
 from policy.store import DecisionRow
@@ -14,6 +19,11 @@ from policy.store.model.decisions import Origin
 
 _HOUR_MS: Final = 3_600_000
 _LOOKED_AT: Final = 1000
+
+
+async def show(pages: Pages, request: Request, principal: Principal) -> Response:
+    figures = await in_thread(overview, pages.service, principal)
+    return pages.page(request, principal, "overview.html", **figures)
 
 
 def overview(service: PolicyService, principal: Principal) -> dict[str, Any]:

@@ -5,8 +5,17 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from starlette.requests import Request
+from starlette.responses import Response
+
 from policy.server.api import openapi
 from policy.server.api.table import OPERATIONS, STREAMS
+from policy.server.pages.surface import Pages
+from policy.server.security.access import Principal
+
+
+async def show(pages: Pages, request: Request, principal: Principal) -> Response:
+    return pages.page(request, principal, "api.html", operations=operations())
 
 
 @cache

@@ -1,4 +1,4 @@
-"""One recorded simulation: the page that `policy simulate --output html` writes."""
+"""Simulations: the list, and one of them, the page that `policy simulate --output html` writes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,26 @@ import hashlib
 import re
 from typing import Final
 
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from policy.server.http import Failure
+from policy.server.http import Failure, in_thread
+from policy.server.pages.surface import Pages
+from policy.server.security.access import Principal
 from policy.server.service import PolicyService
 from policy.simulation.keeping import result_of
 from policy.simulation.page import page
 
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
+
+
+async def show(pages: Pages, request: Request, principal: Principal) -> Response:
+    found = await in_thread(pages.service.store.read.simulations)
+    return pages.page(request, principal, "simulations.html", found=found)
+
+
+async def show_one(pages: Pages, request: Request, _: Principal) -> Response:
+    return await in_thread(simulation, pages.service, request.path_params["id"])
 
 
 def simulation(service: PolicyService, number: str) -> Response:

@@ -1,0 +1,112 @@
+"""What all pages share: who may see them, errors in words, forms, and how a page is answered."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeAlias
+from urllib.parse import parse_qsl, quote
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from policy.server.http import NUL, Failure, body_of, of_store, unforeseen
+from policy.server.pages.rendering import page
+from policy.server.security.access import Access, Principal
+from policy.server.security.gate import allowed
+from policy.server.security.tokens import Role
+from policy.server.service import PolicyService
+from policy.store import StoreError
+
+PAGE: Final = 50
+"""Rows of a list that are shown together."""
+
+log = logging.getLogger("policy.server")
+
+
+class Pages:
+    """What every page works with."""
+
+    def __init__(self, service: PolicyService, access: Access) -> None:
+        self.service = service
+        self.access = access
+
+    def page(
+        self,
+        request: Request,
+        principal: Principal | None,
+        template: str,
+        *,
+        status: int = 200,
+        **values: Any,
+    ) -> Response:
+        """The answer that a template makes."""
+        return page(request, self.access, principal, template, status=status, **values)
+
+    def guarded(
+        self, show: Show, *, role: Role = Role.VIEWER, unlimited: bool
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """The page for whoever may see it; a way to log in, or an error in words, for others."""
+
+        async def endpoint(request: Request) -> Response:
+            principal = self.access.principal(request)
+            if principal is None:
+                return _to_login(request)
+            try:
+                allowed(self.access, request, role, unlimited=unlimited)
+                return await show(self, request, principal)
+            except Failure as exc:
+                failure = exc
+            except StoreError as exc:
+                failure = of_store(exc)
+            except Exception:
+                # People are shown a page whatever happens.
+                log.exception("a page failed")
+                failure = unforeseen()
+            return self.failed(request, principal, failure)
+
+        return endpoint
+
+    def failed(self, request: Request, principal: Principal | None, failure: Failure) -> Response:
+        """An error as a page."""
+        values = {"message": failure.message, "help": failure.help, "code": failure.status}
+        return self.page(request, principal, "error.html", status=failure.status, **values)
+
+
+Show: TypeAlias = Callable[[Pages, Request, Principal], Awaitable[Response]]
+
+
+def _to_login(request: Request) -> Response:
+    """Back to the same address afterwards, with its query where that was only to be read."""
+    address = request.url.path
+    if request.method == "GET" and request.url.query:
+        address += f"?{request.url.query}"
+    return RedirectResponse(f"/login?next={quote(address, safe='/')}", status_code=303)
+
+
+def require_own(access: Access, request: Request, form: dict[str, str]) -> None:
+    """Refuse a form that another site sent. Raises Failure."""
+    if is_foreign(request) or not access.is_own_form(request, form.get("form_token", "")):
+        raise Failure(403, "not-allowed", "the form is not from a page of this session")
+
+
+def is_foreign(request: Request) -> bool:
+    """Does the browser say that another site sent the form?"""
+    return request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none")
+
+
+def after(request: Request) -> int | None:
+    """The number that the page before ended with; None for the first page."""
+    given = request.query_params.get("after", "")
+    return int(given) if given.isascii() and given.isdigit() and len(given) < 19 else None
+
+
+async def form_of(request: Request) -> dict[str, str]:
+    """The fields of a form that was sent. Raises Failure."""
+    content = await body_of(request, limit=64 << 10)
+    if b"%00" in content or b"\0" in content:
+        raise Failure(400, "bad-request", f"the form holds {NUL}")
+    try:
+        return dict(parse_qsl(content.decode(), keep_blank_values=True, max_num_fields=50))
+    except ValueError as exc:
+        raise Failure(400, "bad-request", "the form cannot be read") from exc
