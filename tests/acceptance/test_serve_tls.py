@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 import shutil
 import ssl
 from collections.abc import Iterator
@@ -76,6 +78,34 @@ def test_the_service_proves_who_it_is(service: Serving, secret: tuple[Path, str]
         form = {"token": secret[1], "next": "/"}
         cookie = known.post(service.url + "/login", data=form).headers["set-cookie"]
     assert ("Secure" in cookie, "HttpOnly" in cookie) == (True, True)
+
+
+def test_a_session_over_tls_ends_by_logging_out(service: Serving, secret: tuple[Path, str]) -> None:
+    """Browsers ignore an answer about a `__Host-` cookie that is not as strict as the cookie."""
+    with client() as known:
+        known.post(service.url + "/login", data={"token": secret[1], "next": "/"})
+        form_token = re.findall(
+            r'name="form_token" value="([^"]+)"', known.get(service.url + "/").text
+        )[0]
+        answer = known.post(service.url + "/logout", data={"form_token": form_token})
+    cookie = answer.headers["set-cookie"]
+    name, *attributes = [part.strip() for part in cookie.split(";")]
+    assert (answer.status_code, answer.headers["location"]) == (303, "/login")
+    assert name == '__Host-policy=""'
+    assert {"Max-Age=0", "Path=/", "Secure", "HttpOnly", "SameSite=strict"} <= set(attributes)
+
+
+def test_a_shared_address_keeps_its_query_through_the_login(
+    service: Serving, secret: tuple[Path, str]
+) -> None:
+    shared = "/decisions?origin=extender&outcome=preempt"
+    with client() as known:
+        to_login = known.get(service.url + shared).headers["location"]
+        page = known.get(service.url + to_login).text
+        (target,) = re.findall(r'name="next" value="([^"]+)"', page)
+        form = {"token": secret[1], "next": html.unescape(target)}
+        answer = known.post(service.url + "/login", data=form)
+    assert answer.headers["location"] == shared
 
 
 def test_without_tls_there_is_no_answer(service: Serving) -> None:
