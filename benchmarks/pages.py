@@ -118,7 +118,12 @@ def serving(db: str, *, at_ms: int, folder: Path) -> Iterator[tuple[int, int]]:
     command = [sys.executable, "-c", _SET_BACK, str(behind_ms), "serve"]
     with (folder / "serve.log").open("wb") as log:
         process = subprocess.Popen(
-            [*command, "--db", db, "--port", str(port)], cwd=folder, stdout=log, stderr=log
+            [*command, "--db", db, "--port", str(port)],
+            cwd=folder,
+            # The program beside this file, also where it is not the one that is installed.
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+            stdout=log,
+            stderr=log,
         )
         try:
             deadline = time.monotonic() + _STARTING_SECONDS

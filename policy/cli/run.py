@@ -63,8 +63,8 @@ if TYPE_CHECKING:
     metavar="N",
     type=click.IntRange(min=1),
     help="Make every N-th decision again on the state put together anew, without anything that is "
-    "kept for equal pods, and stop with an error where the two differ. Each takes as long as to "
-    "load the cluster.",
+    "kept for equal pods, and stop with an error where the two differ. The cycle of a pod group "
+    "counts as one decision. Each takes as long as to load the cluster.",
 )
 @options.output_option
 def command(

@@ -169,7 +169,7 @@ class _Findings:
     judged: Bools
     status: _Small  #: number in `_statuses`
     scored: Bools
-    scores: _Small  #: (scorers, nodes) values by the scorers whose place is in `_scorers`
+    scores: Ints  #: (scorers, nodes) values by the scorers whose place is in `_scorers`
     score: Ints  #: their sum by weight
     ran: Bools
     once: Bools  #: it ran on this state or one before
@@ -244,7 +244,8 @@ class PodClass:
             judged=np.zeros(nodes, dtype=np.bool_),
             status=small(nodes),
             scored=np.zeros(nodes, dtype=np.bool_),
-            scores=small(len(scorers), nodes),
+            # Where the sum of requests on a node wraps, a scorer says more than 32 bits hold.
+            scores=np.zeros((len(scorers), nodes), dtype=np.int64),
             score=np.zeros(nodes, dtype=np.int64),
             ran=np.zeros(nodes, dtype=np.bool_),
             once=np.zeros(nodes, dtype=np.bool_),

@@ -25,7 +25,7 @@ from policy.scheduling.effects import changes_of
 from policy.scheduling.group import DecisionGroups
 from policy.scheduling.group_effects import changes_of_group
 from policy.scheduling.order import DEFAULT_SCHEDULER, heads, pending, waiting
-from policy.scheduling.second_look import look_again
+from policy.scheduling.second_look import look_again, look_again_at_group
 from policy.scheduling.state import (
     Commit,
     Position,
@@ -130,8 +130,9 @@ class Scheduler:
 
         extenders: queries the extenders that a rule set names.
 
-        paranoid: every so many decisions one is made again on the state put together anew; where
-        it differs, `DecisionsDiffer` is raised and nothing recorded.
+        paranoid: every so many decisions (cycles of pod groups are decisions, too) one is made
+        again on the state put together anew; where it differs, `DecisionsDiffer` is raised and
+        nothing of it recorded.
 
         rules: what decides where the journal has no active rule set of its own.
         """
@@ -251,6 +252,8 @@ class Scheduler:
             history = self._unrecorded.added_to(history, rules.history_needs, now_ms=now_ms)
         base = state.at(now_ms, history=history)
         decision = decide_group(base.snapshot, rules, group, seed=self._seed)
+        if self._is_looked_at_again():
+            look_again_at_group(base.snapshot, rules, decision)
         changes = changes_of_group(base.snapshot, decision)
         return Proposal(state=base, result=decision, changes=changes)
 
@@ -268,10 +271,14 @@ class Scheduler:
             extenders=self._extenders,
             by_class=True,
         )
-        self._made += 1
-        if self._paranoid and self._made % self._paranoid == 0:
+        if self._is_looked_at_again():
             look_again(base.snapshot, rules, decision)
         return Proposal(state=base, result=decision, changes=changes_of(base.snapshot, decision))
+
+    def _is_looked_at_again(self) -> bool:
+        """Is the decision that was just made one of those that `paranoid` makes again?"""
+        self._made += 1
+        return bool(self._paranoid) and self._made % self._paranoid == 0
 
     def _record_ahead(self, made: Sequence[Proposal[Decision]]) -> Commit[Sequence[Recording]]:
         return self._journal.record_ahead(

@@ -8,20 +8,24 @@ must be the same byte for byte.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from policy.cluster.snapshot import Snapshot
+from policy.decision.groups import GroupDecision
 from policy.decision.model import Decision, document_of
 from policy.extenders.recorded import RecordedExtenders
+from policy.groups.decide import decide_group
 from policy.preemption.decide import decide
 from policy.rules.ruleset import RuleSet
+
+_AnyDecision = TypeVar("_AnyDecision", Decision, GroupDecision)
 
 
 class DecisionsDiffer(Exception):  # told to people in the words of its message
     """Two decisions on one state are not the same: what was kept is wrong."""
 
     help: Final = (
-        "this is a defect of the program, and nothing was recorded for this pod; please report it"
+        "this is a defect of the program, and nothing was recorded of it; please report it"
         " with a copy of the database"
     )
 
@@ -40,12 +44,21 @@ def look_again(snapshot: Snapshot, rules: RuleSet, decision: Decision) -> None:
         evaluate_all=decision.evaluate_all,
         extenders=RecordedExtenders(calls) if rules.extenders else None,
     )
-    if again.canonical == decision.canonical:
+    _require_equal(decision, again, subject=f"the decision for `{decision.preemptor}`")
+
+
+def look_again_at_group(snapshot: Snapshot, rules: RuleSet, decision: GroupDecision) -> None:
+    """Run the cycle of a pod group again, as `look_again` does. Raises DecisionsDiffer."""
+    again = decide_group(snapshot.made_anew(), rules, decision.group, seed=decision.seed)
+    _require_equal(decision, again, subject=f"the cycle of pod group `{decision.group}`")
+
+
+def _require_equal(one: _AnyDecision, again: _AnyDecision, *, subject: str) -> None:
+    if again.canonical == one.canonical:
         return
-    apart = ", ".join(f"`{part}`" for part in _apart(document_of(decision), document_of(again)))
+    apart = ", ".join(f"`{part}`" for part in _apart(document_of(one), document_of(again)))
     raise DecisionsDiffer(
-        f"the decision for `{decision.preemptor}` is another one on the same state put together"
-        f" anew: {apart} differ"
+        f"{subject} is another one on the same state put together anew: {apart} differ"
     )
 
 

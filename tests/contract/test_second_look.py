@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from policy.cluster.snapshot import Snapshot
 from policy.cluster.tables import PRIORITY
+from policy.groups.decide import decide_group
 from policy.preemption.decide import decide
 from policy.preemption.victims import Allowed
 from policy.rules import RuleSet
+from policy.scheduling import cycle as scheduling_cycle
 from policy.scheduling.cycle import Scheduler
-from policy.scheduling.second_look import DecisionsDiffer, look_again
+from policy.scheduling.second_look import DecisionsDiffer, look_again, look_again_at_group
 from policy.store import Store
 from policy.store.journal import StoreJournal
 from tests.contract.builders import a_node, a_pod
+from tests.support import builders as b
+from tests.support.groups import a_group, of_group
 
 NOW = 10**12
 """An instant of 2001: behind the clock of every machine that runs the tests."""
@@ -74,3 +80,59 @@ def test_every_nth_decision_of_a_scheduler_is_made_again(
         else:
             cycle.decide("shop/high")
         assert len(store.read.decisions()) == (0 if found else 1)
+
+
+GROUP_RULES = RuleSet.load("kube-1.36-groups")
+
+
+def a_cluster_with_a_group():
+    """A full node whose pod gives way to a gang of one; and a lone pod."""
+    return list(
+        b.objects(
+            b.a_node("n1").cpu(4).running(b.a_pod("low").priority(1).cpu(4).started(60)),
+            of_group(b.a_pod("train-0").priority(50).cpu(4), "train"),
+            a_group("train", priority=100, least=1),
+            b.a_pod("alone").priority(2).cpu(1),
+        )
+    )
+
+
+def test_the_cycle_of_a_pod_group_is_made_again_too() -> None:
+    """An equal one is let through; the message names the group and what is different."""
+    snapshot = Snapshot.from_objects(a_cluster_with_a_group(), now_ms=b.NOW_MS)
+    decision = decide_group(snapshot, GROUP_RULES, "default/train")
+    look_again_at_group(snapshot, GROUP_RULES, decision)
+    with pytest.raises(DecisionsDiffer) as raised:
+        look_again_at_group(snapshot, GROUP_RULES, replace(decision, message="", victims=()))
+    assert str(raised.value) == (
+        "the cycle of pod group `default/train` is another one on the same state put together"
+        " anew: `message`, `victims` differ"
+    )
+
+
+def test_cycles_of_pod_groups_count_among_the_decisions(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every second decision of a run is made again, whichever kind it is."""
+    looked_at = []
+
+    def noted(snapshot, rules, decision):
+        looked_at.append(decision.group)
+        look_again_at_group(snapshot, rules, decision)
+
+    monkeypatch.setattr(scheduling_cycle, "look_again_at_group", noted)
+    with Store.open(database_url) as store:
+        found = a_cluster_with_a_group()
+        store.record.import_objects("default", found, at_ms=b.NOW_MS, source="dump")
+        journal = StoreJournal(store, "default", actor="ann", clock=lambda: b.NOW_MS)
+        for paranoid in (1, 2, None):
+            cycle = Scheduler(
+                journal,
+                GROUP_RULES,
+                clock=lambda: b.NOW_MS,
+                seed=0,
+                dry_run=True,
+                paranoid=paranoid,
+            )
+            assert len(list(cycle.run())) == 2
+    assert looked_at == ["default/train"]
