@@ -278,7 +278,7 @@ class Scheduler:
     def _is_looked_at_again(self) -> bool:
         """Is the decision that was just made one of those that `paranoid` makes again?"""
         self._made += 1
-        return bool(self._paranoid) and self._made % self._paranoid == 0
+        return self._paranoid is not None and self._made % self._paranoid == 0
 
     def _record_ahead(self, made: Sequence[Proposal[Decision]]) -> Commit[Sequence[Recording]]:
         return self._journal.record_ahead(
