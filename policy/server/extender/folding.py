@@ -45,7 +45,7 @@ class Args(msgspec.Struct):
     Nodes: NodeList
     NodeNames: list[str]
     NodeNameToVictims: dict[str, _Victims]
-    nodeToVictims: dict[str, _Victims]  #: its name in the tagged package of 1.16 and before
+    NodeToVictims: dict[str, _Victims]  #: its name in the tagged package of 1.16 and before
     NodeNameToMetaVictims: dict[str, _MetaVictims]
 
 

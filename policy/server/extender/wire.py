@@ -182,19 +182,13 @@ def _read_preempt(body: bytes, spelled: bytes) -> PreemptRequest | str:
         return f"`Pod` is not a pod: {head}"
     offer: list[OfferedNode] = []
     victims: dict[str, Sequence[PodHead]] = {}
-    if full is not None:
-        for node, given in full.items():
-            here = victims[node] = given.Pods
-            uids = tuple([pod.metadata.uid or pod.key for pod in here])
-            offer.append(
-                OfferedNode(node=node, victims=uids, pdb_violations=given.NumPDBViolations)
-            )
-    else:
-        for node, given in meta.items():
-            uids = tuple([pod.UID for pod in given.Pods])
-            offer.append(
-                OfferedNode(node=node, victims=uids, pdb_violations=given.NumPDBViolations)
-            )
+    for node, given in (full or {}).items():
+        here = victims[node] = given.Pods
+        uids = tuple([pod.metadata.uid or pod.key for pod in here])
+        offer.append(OfferedNode(node=node, victims=uids, pdb_violations=given.NumPDBViolations))
+    for node, given in meta.items() if full is None else ():
+        uids = tuple([pod.UID for pod in given.Pods])
+        offer.append(OfferedNode(node=node, victims=uids, pdb_violations=given.NumPDBViolations))
     return PreemptRequest(
         body=body,
         spelled=spelled,
@@ -227,7 +221,7 @@ def _folded_preempt(body: bytes) -> bytes:
     if top.get("Pod") is None:
         raise BadRequest("`Pod` is missing")
     full, meta = top.get("NodeNameToVictims"), top.get("NodeNameToMetaVictims")
-    full = top.get("nodeToVictims") if full is None else full
+    full = top.get("NodeToVictims") if full is None else full
     if full is None and meta is None:
         meta = {}
     _fill_name(top["Pod"])
@@ -236,12 +230,12 @@ def _folded_preempt(body: bytes) -> bytes:
     for pod in _filled(meta):
         _fill(pod, UID="")
     asked = {"Pod": top["Pod"], "NodeNameToVictims": full, "NodeNameToMetaVictims": meta}
-    return json.dumps(asked).encode()
+    return _written(asked)
 
 
 def _folded_nodes(body: bytes) -> bytes:
     top = _folded(body)
-    return json.dumps({key: top.get(key) for key in ("Nodes", "NodeNames")}).encode()
+    return _written({key: top.get(key) for key in ("Nodes", "NodeNames")})
 
 
 def _filled(nodes: Any) -> Iterator[Any]:
@@ -267,26 +261,37 @@ def _fill(value: Any, **zeros: Any) -> None:
 def _folded_list(nodes: bytes) -> bytes:
     from policy.server.extender.folding import NodeList, folded
 
-    value = folded(json.loads(nodes), NodeList)
+    value = folded(_loaded(nodes), NodeList)
     _fill(value, items=[])
     if isinstance(value, dict) and isinstance(value["items"], list):
         for node in value["items"]:
             _fill(node, metadata={"name": ""})
             _fill_name(node)
-    return json.dumps(value).encode()
+    return _written(value)
 
 
 def _folded(body: bytes) -> dict[str, Any]:
     from policy.server.extender.folding import Args, folded  # few schedulers need it
 
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError) as exc:
-        raise BadRequest(f"the body is not JSON: {exc}") from exc
+    value = _loaded(body)
     if not isinstance(value, dict):
         raise BadRequest("an object is expected in place of another JSON value")
     found: dict[str, Any] = folded(value, Args)
     return found
+
+
+def _loaded(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as exc:
+        raise BadRequest(f"the body is not JSON: {exc}") from exc
+
+
+def _written(value: Any) -> bytes:
+    try:
+        return json.dumps(value).encode()
+    except RecursionError as exc:
+        raise BadRequest("the body is not JSON: exceeded max depth") from exc
 
 
 # --- filter and prioritize -----------------------------------------------------------------------

@@ -199,8 +199,8 @@ def _frame(number: int, trace: Trace, said: Future[Said]) -> bytes:
         answered = channel.Answered(outcome=found.outcome, steps=steps)
         return channel.frame(answered, call=number, body=found.body)
     kind, text = _failure(reason)
-    help = reason.help if isinstance(reason, NoActiveRules) else ""
-    failed = channel.Failed(kind=kind, text=text, help=help, steps=steps)
+    what_to_do = reason.help if isinstance(reason, NoActiveRules) else ""
+    failed = channel.Failed(kind=kind, text=text, help=what_to_do, steps=steps)
     return channel.frame(failed, call=number)
 
 
