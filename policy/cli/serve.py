@@ -89,7 +89,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     metavar="FOLDER",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("policy-spool"),
-    help="Where such calls wait until the database can take them.",
+    help="Where such calls wait until the database can take them; made where it is missing.",
 )
 @click.option(
     "--follow",
@@ -155,6 +155,7 @@ def command(
     desks = child.start() if environment else None
     from policy.server import process
     from policy.server.security.tokens import TokenError
+    from policy.server.startup import StartError
 
     followed = None
     if follow:
@@ -183,7 +184,7 @@ def command(
     )
     try:
         started = process.run(config, desks)
-    except TokenError as exc:
+    except (TokenError, StartError) as exc:
         output.say(exc.message, help=exc.help)
         return Exit.ERROR
     return Exit.OK if started else Exit.ERROR

@@ -286,7 +286,7 @@ def refusal(path: str, code: int, body: bytes, *, retry_after: float = 0.0) -> E
     if code == 403:
         return AccessRefused(
             f"{path}: {said}",
-            help="apply deploy/rbac.yaml, or ask for the rights to list and watch it",
+            help="apply deploy/follow/rbac.yaml, or ask for the rights to list and watch it",
         )
     if code == 429 or code >= 500:
         named = status.details.retry_after_seconds if status.details is not None else 0

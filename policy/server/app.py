@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute
 from policy.server import health
 from policy.server.config import LOOPBACK
 from policy.server.extender import routes as extender
-from policy.server.http import CLIENT_GONE, Failure, Surroundings, of_store, problem
+from policy.server.http import CLIENT_GONE, Failure, Surroundings, in_thread, of_store, problem
 from policy.server.later import Later
 from policy.server.security.access import Access
 from policy.server.service import PolicyService
@@ -31,6 +31,7 @@ def build(service: PolicyService, access: Access) -> Starlette:
             yield
         finally:
             await service.close()
+            await in_thread(access.close)
 
     hosts = LOOPBACK if access.open_to_all else None
     app = Starlette(

@@ -29,13 +29,16 @@ def cycles(
 ) -> tuple[list[SessionRow], list[dict[str, Any]]]:
     """Rows and lines of recorded cycles, newest first; with `after_id` walking forward."""
     read = service.store.read
-    rows = read.sessions(
-        cluster,
-        kind=KIND,
-        namespaces=principal.namespaces,
-        limit=limit,
-        before_id=before_id,
-        after_id=after_id,
+    rows = views.listed(
+        principal,
+        lambda: read.sessions(
+            cluster,
+            kind=KIND,
+            namespaces=principal.namespaces,
+            limit=limit,
+            before_id=before_id,
+            after_id=after_id,
+        ),
     )
     evicted = read.evicted_in([row.id for row in rows]) if principal.limited else {}
     return rows, [scope.cycle_line(principal, row, evicted.get(row.id, ())) for row in rows]
@@ -59,10 +62,10 @@ def cycle(service: PolicyService, principal: Principal, wanted: str) -> dict[str
     number = int(wanted) if wanted.isascii() and wanted.isdigit() and len(wanted) < 19 else 0
     missing = NotFound(f"there is no cycle {number} of a pod group")
     try:
-        stored = service.store.read.session(number)
+        stored = service.store.read.session(number, namespaces=principal.namespaces)
     except NotFound:
         raise missing from None
-    if stored.row.kind != KIND or not scope.concerns_cycle(principal, stored):
+    if stored.row.kind != KIND:
         raise missing
     if principal.limited:
         return scope.cycle(principal, stored)

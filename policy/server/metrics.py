@@ -55,6 +55,12 @@ class Metrics:
             ("environment",),
             registry=self.registry,
         )
+        self.ready = Gauge(
+            "policy_environment_ready",
+            "1 where calls for an environment are decided, else 0: of those that were called.",
+            ("environment",),
+            registry=self.registry,
+        )
         self.ledger = Gauge(
             "policy_ledger_head",
             "Sequence number of the newest ledger entry.",

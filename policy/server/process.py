@@ -13,7 +13,7 @@ from typing import Any, Final
 import uvicorn
 from starlette.types import ASGIApp
 
-from policy.server import interpreter
+from policy.server import interpreter, startup
 from policy.server.app import build
 from policy.server.config import Config
 from policy.server.extender.child import Child
@@ -66,8 +66,9 @@ def server_of(config: Config, child: Child | None = None) -> _Server:
     """A server that ends by SIGTERM or SIGINT: it answers what it holds, then closes.
 
     child: the process of the desks, where it was started by now. Raises StoreError where the
-    database cannot be opened, TokenError for a bad file of tokens.
+    database cannot be opened, TokenError for a bad file of tokens, StartError for other files.
     """
+    startup.check(config)
     service = PolicyService(config, child=child)
     access = Access(config, clock=service.clock)
     service.open()

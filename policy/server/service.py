@@ -128,12 +128,17 @@ class PolicyService:
         return any(row.name == name for row in self.store.read.environments())
 
     def problem(self) -> str:
-        """Why the service cannot decide now; "" where it can."""
+        """Why the service cannot decide now; "" where it can.
+
+        Of the environments only the one that it was started for counts: whoever calls for another
+        one, or makes one, would take the service from the schedulers of all.
+        """
         try:
             self.store.read.environments()
         except StoreError as exc:
             return exc.message
-        problems = [f"{s.environment}: {s.problem}" for s in self.desks.statuses if s.problem]
+        own = self.config.environment
+        problems = [s.problem for s in self.desks.statuses if s.problem and s.environment == own]
         return "; ".join(problems)
 
     def measure(self) -> None:
@@ -143,6 +148,7 @@ class PolicyService:
             self.metrics.ledger.labels(head.cluster).set(head.sequence)
         now_ms = self.clock()
         for status in self.desks.statuses:
+            self.metrics.ready.labels(status.environment).set(not status.problem)
             if status.revision is not None:
                 self.metrics.revision.labels(status.environment).set(status.revision)
         for row in self.store.read.environments():

@@ -67,6 +67,16 @@ class NotFound(StoreError):
     """The database holds nothing under that name."""
 
 
+class NoActiveRules(StoreError):
+    """An environment has never had an active rule set."""
+
+    def __init__(self, environment: str) -> None:
+        super().__init__(
+            f"environment `{environment}` has no active rule set",
+            help=f'activate one: `policy env activate {environment} RULES --reason "..."`',
+        )
+
+
 def shown(url: URL) -> str:
     """The database as it may be printed: a file by its path, a server without password."""
     if url.get_backend_name() == "sqlite":

@@ -175,7 +175,7 @@ def test_rights_that_are_missing(database_url: str, tmp_path: Path) -> None:
             until(lambda: found.error is not None, what="the refusal")
     assert isinstance(found.error, LiveError)
     assert [f'cannot list resource "{name}"' in str(found.error) for name in PLURALS] == [True] * 2
-    assert "deploy/rbac.yaml" in found.error.help
+    assert "deploy/follow/rbac.yaml" in found.error.help
 
 
 PLURALS = ("nodes", "poddisruptionbudgets")

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from hmac import compare_digest
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -24,6 +24,9 @@ from policy.server.security.tokens import Role, TokenFile, find
 from policy.store import Store
 from tests.support import serving
 from tests.support.serving import Serving, preempts
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 
 @pytest.fixture(scope="module")
@@ -361,6 +364,56 @@ def test_a_login_leads_nowhere_else(service: Serving, secrets: dict[str, str], t
     assert (done.status_code, done.headers["location"]) == (303, "/")
 
 
+ELSEWHERE = (
+    *("//evil.example", "///evil.example", "/\\evil.example", "\\\\evil.example", "https:evil.example"),
+    *("/%2fevil.example", "/%2F%2Fevil.example", "/%5cevil.example", "/%5C%5Cevil.example"),
+    *("/%09/evil.example", "/\t/evil.example", "/\r\n/evil.example", "\n//evil.example"),
+    *("/%0d%0aLocation:%20https://evil.example", "/\r\nLocation: https://evil.example"),
+    *("/.//evil.example", "/..//evil.example", "/%2e%2e//evil.example", "/@evil.example", "@evil.example"),
+    *("/\u2028/evil.example", "/\uff0fevil.example", "/\u3000/evil.example", "javascript:alert(1)"),
+)
+
+
+def test_browsers_are_led_nowhere_else(
+    service: Serving, secrets: dict[str, str], browser: Browser
+) -> None:
+    """As a browser reads the address, which is none of RFC 3986; and it is one line of the head."""
+    page = browser.new_page()
+    found = {}
+    for target in ELSEWHERE:
+        form = {"token": secrets["viewer"], "next": target}
+        answers = [
+            httpx.post(service.url + "/login", data=form, timeout=60),
+            # Back to where somebody came from without a session.
+            httpx.get(service.url + "/decisions/x", params={"next": target}, timeout=60),
+        ]
+        for answer in answers:
+            address = answer.headers["location"]
+            assert (answer.status_code, "\r" in address, "\n" in address) == (303, False, False)
+            parsed = "to => new URL(to, 'https://policy.example/login').origin"
+            found[target, address] = page.evaluate(parsed, address)
+    page.close()
+    assert {k: v for k, v in found.items() if v != "https://policy.example"} == {}
+
+
+def test_an_address_does_not_break_the_head(service: Serving, secrets: dict[str, str]) -> None:
+    """Whatever of a request comes back in the head of its answer is one value there."""
+    broken = "%0d%0aSet-Cookie:%20stolen=1%0d%0a%0d%0a<script>"
+    authorized = f"Authorization: Bearer {secrets['viewer']}\r\n"
+    for path, head in (
+        (f"/decisions/{broken}", ""),
+        (f"/decisions?node={broken}", ""),
+        (f"/api/v1/decisions?limit=1&until=2100-01-01T00:00:00Z&x{broken}=1", authorized),
+        (f"/api/v1/decisions?limit=1&origin=extender&after=9{broken}", authorized),
+        ("/api/v1/decisions?limit=1&origin=extender", authorized + "Last-Event-ID: 1%0d%0ax\r\n"),
+        (f"/static/page.css?{broken}", ""),
+    ):
+        request = f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{head}\r\n"
+        answer = raw(service, request.encode())
+        lines = answer.partition(b"\r\n\r\n")[0].lower().split(b"\r\n")
+        assert [line for line in lines if line.startswith(b"set-cookie")] == [], path
+
+
 def test_a_login_from_another_site_is_refused(service: Serving, secrets: dict[str, str]) -> None:
     """It would make somebody's browser work under a token that is not theirs."""
     done = httpx.post(
@@ -473,6 +526,52 @@ def test_requests_of_two_meanings_are_refused(service: Serving, head: bytes) -> 
     assert answer == b"" or answer.startswith((b"HTTP/1.1 4",))
 
 
+def test_a_hundred_megabytes_of_a_stranger_are_not_read(service: Serving) -> None:
+    """Who has no token is refused by the head alone, before any of the body is there."""
+    for path in ("/extender/preempt", "/extender/prod/filter", "/api/v1/sql"):
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            "Content-Length: 104857600\r\n\r\n"
+        )
+        assert raw(service, head.encode(), seconds=2).startswith(b"HTTP/1.1 401 "), path
+
+
+def test_a_hundred_megabytes_hold_up_nobody(service: Serving, secrets: dict[str, str]) -> None:
+    """A call of that size is judged or refused; others are answered while it comes."""
+    call = json.loads(preempts("b")[0]["request"])
+    body = json.dumps({**call, "Unknown": "x" * (100 << 20)}).encode()
+    too_large = body + b" " * (30 << 20)
+    headers = bearer(secrets["extender"])
+    with ThreadPoolExecutor(1) as pool:
+        under_way = pool.submit(
+            httpx.post, f"{service.url}/extender/preempt", content=body, headers=headers, timeout=60
+        )
+        waited = []
+        while not under_way.done():
+            began = time.monotonic()
+            assert service.get("/healthz").status_code == 200
+            waited.append(time.monotonic() - began)
+        assert under_way.result().status_code == 200
+    assert len(waited) > 0
+    answer = service.post("/extender/preempt", too_large, headers=headers)
+    assert (answer.status_code, answer.json()["type"]) == (413, "/api/v1/problems/too-large")
+
+
+def test_a_head_that_drips_is_cut_off(service: Serving) -> None:
+    """The time is that of the whole head: no byte makes it longer."""
+    host, _, port = service.url.partition("//")[2].partition(":")
+    began = time.monotonic()
+    with socket.create_connection((host, int(port)), timeout=60) as sock:
+        sock.sendall(b"GET / HTTP/1.1\r\nX: ")
+        try:
+            while time.monotonic() - began < 40:
+                sock.sendall(b"a")
+                time.sleep(0.5)
+        except ConnectionError:
+            pass
+        assert time.monotonic() - began < 40
+
+
 def test_a_slow_client_is_disconnected(service: Serving) -> None:
     """One that sends no head; others are answered meanwhile."""
     assert raw(service, b"GET / HT", seconds=30) == b""
@@ -553,6 +652,48 @@ def test_names_do_not_break_headers(service: Serving, secrets: dict[str, str]) -
         headers=bearer(secrets["viewer"]),
     )
     assert "set-cookie" not in answer.headers
+
+
+def test_neither_log_nor_page_tells_a_secret(service: Serving, secrets: dict[str, str]) -> None:
+    """A wrong token, a cookie, a form's token, a token in the address or as a password."""
+    wrong = "policy_" + "wrong" * 8
+    with httpx.Client(base_url=service.url) as client:
+        refused = client.post("/login", data={"token": wrong, "next": "/"})
+        client.post("/login", data={"token": secrets["operator"], "next": "/"})
+        cookie = client.cookies["policy"]
+        shown = client.get("/environments/prod").text
+        form_token = shown.partition('name="form_token" value="')[2].partition('"')[0]
+        failed = client.get("/decisions/99999").text
+    asked = {"token": secrets["viewer"], "authorization": wrong}
+    pages = [
+        *(refused.text, failed, service.get("/decisions", params=asked).text),
+        service.get("/api/v1/decisions", auth=("any", wrong)).text,
+        service.post("/extender/preempt", "{", auth=("any", secrets["extender"])).text,
+        service.get("/metrics", headers=bearer(secrets["viewer"])).text,
+    ]
+    kept = json.loads(Path(secrets["file"]).read_text())
+    hashes = [token["sha256"] for token in kept["tokens"]]
+    known = [s for name, s in secrets.items() if name != "file"]
+    told = [wrong, cookie, kept["session_key"], *hashes, *known]
+    log = service.log.read_text()
+    assert (len(form_token), form_token in log) == (64, False)
+    assert [s for s in told for text in (*pages, log) if s in text] == []
+
+
+def test_the_password_of_a_database_is_nowhere(tmp_path: Path) -> None:
+    """Not in the error, nor in what other users of the machine see of the processes."""
+    url = "postgresql://policy:hunter2secret@127.0.0.1:1/none"
+    done = subprocess.run(
+        [sys.executable, "-m", "policy", "serve", "--environment", "prod", "--port", "0"],
+        env={"PYTHONPATH": str(Path(__file__).parents[2]), "POLICY_DB": url},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, "hunter2" in done.stdout + done.stderr) == (1, False)
+    assert "127.0.0.1:1" in done.stderr
 
 
 def test_errors_tell_no_secret(service: Serving, secrets: dict[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
@@ -17,6 +18,7 @@ import httpx
 import pytest
 
 from policy.manifests import from_dicts
+from policy.server.extender.spool import Spool, SpooledCall
 from policy.store import Store
 from tests.support import serving
 from tests.support.serving import Serving, children
@@ -262,3 +264,86 @@ def test_a_service_that_no_scheduler_calls_has_one_process(sqlite_url: str, tmp_
         call = store.read.decision(row.id).served
         assert call is not None
         assert (row.preemptor, call.failure) == ("shop/high", "")
+
+
+# --- environments without rules -------------------------------------------------------------------
+
+
+def refused(environment: str) -> dict[str, object]:
+    return {
+        "type": "/api/v1/problems/conflict",
+        "title": "The request does not go with the present state",
+        "status": 409,
+        "detail": f"environment `{environment}` has no active rule set",
+        "help": f'activate one: `policy env activate {environment} RULES --reason "..."`',
+    }
+
+
+def made(url: str, environment: str) -> None:
+    """An environment that has no rules."""
+    with Store.open(url) as store:
+        at = {"at_ms": serving.NOW_MS, "actor": "test"}
+        store.record.create_environment(environment, "default", **at)
+
+
+def test_an_environment_without_rules_is_its_own_affair(database_url: str, tmp_path: Path) -> None:
+    """A call for it is an error in words, kept nowhere; the service stays ready for its own.
+
+    From the activation on its calls are decided.
+    """
+    made(a_cluster(database_url), "empty2")
+    service = serving.serve(database_url, tmp_path)
+    service.ready()
+    try:
+        calls = [service.post("/extender/empty2/preempt", a_call(f"p{i}")) for i in range(3)]
+        assert [(one.status_code, one.json()) for one in calls] == [(409, refused("empty2"))] * 3
+        time.sleep(1.5)  # it looks around once a second
+        figures = service.get("/metrics").text
+        assert (service.get("/readyz").status_code, "policy_spool_depth 0.0" in figures) == (
+            200,
+            True,
+        )
+        assert 'policy_environment_ready{environment="empty2"} 0.0' in figures
+        assert 'policy_environment_ready{environment="prod"} 1.0' in figures
+        assert service.preempt(a_call("own")) == {"n0": ["uid-low"]}
+        log = service.log.read_text()
+        assert log.count("no calls for `empty2` are decided: environment `empty2` has no") == 1
+        with Store.open(database_url) as store:
+            serving.activate(store, "kube-1.35", environment="empty2")
+        answer = service.post("/extender/empty2/preempt", a_call("later"))
+        assert (answer.status_code, list(answer.json()["NodeNameToMetaVictims"])) == (200, ["n0"])
+        assert list((tmp_path / "policy-spool").iterdir()) == []
+    finally:
+        assert service.stop() == 0
+
+
+def test_calls_of_an_environment_without_rules_do_not_stay_in_the_spool(
+    tmp_path: Path, sqlite_template: Path
+) -> None:
+    """They came while the database could not be asked; they can never be judged."""
+    url = str(tmp_path / "policy.db")
+    Path(url).write_bytes(sqlite_template.read_bytes())
+    made(a_cluster(url), "empty2")
+    spooled = SpooledCall(
+        environment="empty2",
+        mode="shadow",
+        caller="",
+        answer="offered",
+        failure="the database is locked",
+        arrived_ms=serving.NOW_MS,
+        duration_us=7,
+        body=json.dumps(a_call("high")).encode(),
+    )
+    Spool(tmp_path / "policy-spool").add(spooled).result(60)
+    service = serving.serve(url, tmp_path)
+    try:
+        service.ready()
+        assert service.post("/extender/empty2/preempt", a_call("more")).status_code == 409
+        for _ in range(100):
+            if not list((tmp_path / "policy-spool").iterdir()):
+                break
+            time.sleep(0.1)
+        assert list((tmp_path / "policy-spool").iterdir()) == []
+        assert service.log.read_text().count("a spooled call is in no record: environment") == 1
+    finally:
+        assert service.stop() == 0

@@ -182,6 +182,11 @@ def test_a_limited_viewer_sees_its_part_of_cycles(
     own = service.get("/api/v1/groups/2", headers=limited).json()
     assert own == {**OWN, "members": [], "victims": []}
     assert service.get("/api/v1/groups/3", headers=limited).status_code == 404
+    absent = service.get("/api/v1/groups/9", headers=limited)
+    hidden = service.get("/api/v1/groups/3", headers=limited)
+    assert (hidden.status_code, hidden.text) == (404, absent.text.replace("cycle 9", "cycle 3"))
+    for path in ("/api/v1/groups", "/api/v1/export/groups"):
+        assert "default" not in service.get(f"{path}?cluster=nowhere", headers=limited).text
     assert service.get("/api/v1/groups/3", headers=viewer).status_code == 200
     supposed = service.get("/api/v1/groups/4", headers=viewer).json()
     assert (supposed["hypothetical"], supposed["group"]) == (True, "team-a/own")

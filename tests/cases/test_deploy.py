@@ -11,19 +11,36 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from policy.rules.scheduler_config import generation_of, profiles_of
 from policy.server.metrics import Metrics
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 BASE = DEPLOY / "base"
+KUSTOMIZATIONS = sorted(file.parent for file in DEPLOY.rglob("kustomization.yaml"))
 
 
-def manifests() -> list[dict[str, Any]]:
-    listed = yaml.safe_load((BASE / "kustomization.yaml").read_text())["resources"]
-    return [yaml.safe_load((BASE / name).read_text()) for name in listed]
+def documents(file: Path) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(file.read_text()))
 
 
-def of_kind(kind: str) -> dict[str, Any]:
-    (found,) = [manifest for manifest in manifests() if manifest["kind"] == kind]
+def listed(folder: Path) -> list[str]:
+    """The files that are applied with a folder."""
+    (kustomization,) = documents(folder / "kustomization.yaml")
+    names: list[str] = kustomization["resources"]
+    return names
+
+
+def manifests(folder: Path = BASE) -> list[dict[str, Any]]:
+    return [manifest for name in listed(folder) for manifest in documents(folder / name)]
+
+
+def all_manifests() -> list[dict[str, Any]]:
+    """Every object of every YAML file, in a folder or not."""
+    return [one for file in sorted(DEPLOY.rglob("*.yaml")) for one in documents(file)]
+
+
+def of_kind(kind: str, folder: Path = BASE) -> dict[str, Any]:
+    (found,) = [manifest for manifest in manifests(folder) if manifest["kind"] == kind]
     return found
 
 
@@ -34,19 +51,92 @@ def partition_template() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "manifest", manifests(), ids=lambda m: f"{m['kind']} {m['metadata']['name']}"
+    "manifest", all_manifests(), ids=lambda m: f"{m['kind']} {m.get('metadata', {}).get('name')}"
 )
 def test_it_is_of_the_schema(manifest: dict[str, Any]) -> None:
     """Unknown and misspelt fields are errors; kinds of other projects have another schema."""
-    if manifest["apiVersion"].startswith("monitoring.coreos.com/"):
-        assert set(manifest["spec"]) == {"selector", "endpoints"}
-    else:
-        kubernetes_validate.validate(manifest, "1.33", strict=True)
+    match manifest["apiVersion"].partition("/")[0]:
+        case "monitoring.coreos.com":
+            assert set(manifest["spec"]) == {"selector", "endpoints"}
+        case "kustomize.config.k8s.io":
+            assert set(manifest) == {"apiVersion", "kind", "namespace", "resources"}
+        case "kubescheduler.config.k8s.io":
+            (profile,) = profiles_of(yaml.safe_dump(manifest), "scheduler-config.yaml")
+            assert generation_of(profile) != ""
+        case _:
+            kubernetes_validate.validate(manifest, "1.33", strict=True)
 
 
-def test_kustomize_is_given_every_file() -> None:
-    listed = yaml.safe_load((BASE / "kustomization.yaml").read_text())["resources"]
-    assert {*listed, "kustomization.yaml"} == {file.name for file in BASE.iterdir()}
+@pytest.mark.parametrize("folder", KUSTOMIZATIONS, ids=lambda f: f.name)
+def test_kustomize_is_given_every_file(folder: Path) -> None:
+    """And no manifest of Kubernetes lies beside the folders, where nothing applies it."""
+    assert {*listed(folder), "kustomization.yaml"} == {file.name for file in folder.iterdir()}
+    assert {file.name for file in DEPLOY.glob("*.yaml")} == {"scheduler-config.yaml"}
+    assert [folder.name for folder in KUSTOMIZATIONS] == ["base", "follow", "otel"]
+
+
+def test_the_folders_belong_together() -> None:
+    """One namespace, one image, one secret with the database; no name is given twice."""
+    whole = [(folder, one) for folder in KUSTOMIZATIONS for one in manifests(folder)]
+    assert {documents(f / "kustomization.yaml")[0]["namespace"] for f in KUSTOMIZATIONS} == {
+        "policy-system"
+    }
+    given = {one["metadata"].get("namespace", "policy-system") for _, one in whole}
+    assert given == {"policy-system"}
+    names = [(one["kind"], one["metadata"]["name"]) for _, one in whole]
+    assert sorted(set(names)) == sorted(names)
+    (account,) = of_kind("ClusterRoleBinding", DEPLOY / "follow")["subjects"]
+    assert (account["namespace"], account["name"]) == ("policy-system", "policy-follow")
+    pods = [
+        of_kind("Deployment")["spec"]["template"]["spec"],
+        of_kind("Deployment", DEPLOY / "follow")["spec"]["template"]["spec"],
+        partition_template()["spec"],
+    ]
+    databases = {
+        (variable["name"], *variable["valueFrom"]["secretKeyRef"].values())
+        for pod in pods
+        for variable in pod["containers"][0]["env"]
+    }
+    assert {pod["containers"][0]["image"] for pod in pods} == {"policy:latest"}
+    assert databases == {
+        ("POLICY_DB", "policy-database", "url"),
+        ("POLICY_READER_DB", "policy-database", "reader-url"),
+    }
+
+
+def test_only_who_follows_reaches_the_api_server() -> None:
+    """The service and its months reach Postgres; traces leave it by a policy of their own."""
+    reached = {
+        one["metadata"]["name"]: {
+            port["port"] for rule in one["spec"]["egress"] for port in rule["ports"]
+        }
+        for folder in KUSTOMIZATIONS
+        for one in manifests(folder)
+        if one["kind"] == "NetworkPolicy"
+    }
+    assert reached == {
+        "policy": {53, 5432},
+        "policy-partition": {53, 5432},
+        "policy-follow": {53, 5432, 443, 6443},
+        "policy-otel": {4318},
+    }
+    (otel,) = of_kind("Deployment")["spec"]["template"]["spec"]["containers"][0]["envFrom"]
+    endpoint = of_kind("ConfigMap", DEPLOY / "otel")
+    assert otel["configMapRef"] == {"name": endpoint["metadata"]["name"], "optional": True}
+    assert endpoint["data"]["OTEL_EXPORTER_OTLP_ENDPOINT"].endswith(":4318")
+
+
+def test_who_follows_only_reads() -> None:
+    """It lists and watches, and is none of the service's pods."""
+    rules = of_kind("ClusterRole", DEPLOY / "follow")["rules"]
+    assert {verb for rule in rules for verb in rule["verbs"]} == {"list", "watch"}
+    template = of_kind("Deployment", DEPLOY / "follow")["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    service = of_kind("Deployment")["spec"]["template"]["spec"]
+    assert template["metadata"]["labels"] != of_kind("Service")["spec"]["selector"]
+    assert container["securityContext"] == service["containers"][0]["securityContext"]
+    ours = {k: v for k, v in service["securityContext"].items() if k != "fsGroup"}
+    assert template["spec"]["securityContext"] == ours
 
 
 def test_the_service_has_no_right_in_the_cluster() -> None:

@@ -18,6 +18,7 @@ from policy.cluster.snapshot import Snapshot
 from policy.cluster.tables import NOWHERE
 from policy.manifests import ManifestError, read_dicts, resolve
 from policy.preemption.offers import rows_of
+from policy.server.extender.folding import folded
 from policy.server.extender.wire import BadRequest, PodHead, PreemptRequest
 
 
@@ -79,7 +80,7 @@ def _deciding(pod: Pod) -> tuple[object, ...]:
 def _read(content: bytes, snapshot: Snapshot) -> Pod | str:
     """The pod as the API server has it, or what is wrong with it."""
     try:
-        value = msgspec.json.decode(content)
+        value = folded(msgspec.json.decode(content), Pod)
         read = read_dicts([{**value, "kind": "Pod", "apiVersion": "v1"}])
         known = snapshot.priority_classes.values()
         pods = list(_pods(resolve(read.objects, known_classes=known, places=read.places)))

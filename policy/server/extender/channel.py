@@ -78,6 +78,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     kind: str
     text: str
+    help: str = ""
     steps: list[Step]
 
 
@@ -96,12 +97,13 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 BAD_REQUEST: Final = "bad-request"
+NO_RULES: Final = "no-rules"
 OVERLOAD: Final = "overload"
 STORE: Final = "store"
 INTERNAL: Final = "internal"
 UNFORESEEN: Final = "unforeseen"
-"""Kinds of failures: the call is wrong; too many calls; the database; an error of the system; one
-that was not foreseen, which the log has."""
+"""Kinds of failures: the call is wrong; its environment has no rules; too many calls; the database;
+an error of the system; one that was not foreseen, which the log has."""
 
 ToDesks = Begin | Call | GiveUp | Ending | Stop
 FromDesks = Answered | Failed | GivenUp | Status

@@ -33,6 +33,7 @@ from policy.server.extender.deciding import (
 from policy.server.extender.spool import Spool, SpooledCall, Waiting
 from policy.server.extender.wire import BadRequest, PreemptRequest, answer, read_preempt
 from policy.store import Store, StoreError
+from policy.store.errors import NoActiveRules
 from policy.store.model.decisions import CallAnswer, CallMode, ServedCall
 
 log = logging.getLogger("policy.server")
@@ -145,7 +146,8 @@ class Desk:
                     self._calls.put_nowait(_Signal.MOVED)
 
     def _work(self) -> None:
-        self._ready()
+        with suppress(NoActiveRules):  # callers are told
+            self._ready()
         self._changed()
         while True:
             try:
@@ -188,7 +190,10 @@ class Desk:
         return _SOON if self._moved.is_set() or self._held else self._poll
 
     def _ready(self) -> Decider | None:
-        """Who decides, with the state; None, with `problem`, where it cannot be loaded."""
+        """Who decides, with the state; None, with `problem`, where it cannot be loaded.
+
+        Raises NoActiveRules: then nothing is known to be amiss with the database.
+        """
         if self._decider is None:
             try:
                 self._decider = Decider(self._store, self._environment, clock=self._clock)
@@ -197,6 +202,8 @@ class Desk:
                 self.problem = ""
             except StoreError as exc:
                 self.problem = exc.message
+                if isinstance(exc, NoActiveRules):
+                    raise
         return self._decider
 
     def _look_around(self) -> None:
@@ -206,7 +213,11 @@ class Desk:
         waits for ever.
         """
         self._looked = time.monotonic()
-        decider = self._ready()
+        try:
+            decider = self._ready()
+        except NoActiveRules as exc:
+            self._let_go(exc)
+            decider = None
         if decider is None:
             self._changed()
             return
@@ -330,6 +341,15 @@ class Desk:
             self._answer(asked)
 
     # --- what could not be recorded in time ----------------------------------------------------
+
+    def _let_go(self, reason: NoActiveRules) -> None:
+        """Keep no spooled call of an environment without rules: none of them can be judged.
+
+        They were spooled while the database did not even say that there are none.
+        """
+        for waiting in self._spool.waiting(self._environment):
+            log.warning("a spooled call is in no record: %s", reason)
+            self._spool.done(waiting)
 
     def _record_late(self, decider: Decider, waiting: Waiting) -> None:
         """Record a spooled call: what was answered, and what is decided now."""

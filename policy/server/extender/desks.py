@@ -90,8 +90,8 @@ class Desks:
         """The answer to a call, and the outcome of its decision.
 
         Raises NoDecision: nothing will be recorded as the call's answer, or nothing was heard for
-        twice as long as the call may take. Raises BadRequest, and Failure where it is not known
-        what became of the call.
+        twice as long as the call may take. Raises BadRequest, and Failure where the environment
+        has no rules, or where it is not known what became of the call.
         """
         try:
             if self._writer is None:
@@ -125,6 +125,10 @@ class Desks:
                 raise NoDecision("deadline", f"no decision was recorded {within}")
             case Failed(kind=channel.BAD_REQUEST):
                 raise BadRequest(reply.text)
+            case Failed(kind=channel.NO_RULES):
+                # Not an outage that passes: nobody has said how to decide here, so there is
+                # nothing to record later either.
+                raise Failure(409, "conflict", reply.text, help=reply.help)
             case Failed(kind=channel.UNFORESEEN):
                 raise unforeseen()
         raise NoDecision(reply.kind, reply.text)
@@ -196,7 +200,7 @@ class Desks:
             while True:
                 message, number, body = await channel.arrived(reader)
                 if isinstance(message, Status):
-                    self._statuses[message.environment] = message
+                    self._hear(message)
                 else:
                     self._settle(number, message, body)
         except (asyncio.IncompleteReadError, OSError):
@@ -204,6 +208,14 @@ class Desks:
         finally:
             if not self._closing:
                 self._lose()
+
+    def _hear(self, status: Status) -> None:
+        before = self._statuses.get(status.environment)
+        self._statuses[status.environment] = status
+        if status.problem and (before is None or before.problem != status.problem):
+            log.warning("no calls for `%s` are decided: %s", status.environment, status.problem)
+        elif not status.problem and before is not None and before.problem not in ("", _LOADING):
+            log.warning("calls for `%s` are decided again", status.environment)
 
     def _lose(self) -> None:
         """Nobody knows what it had committed: no call is answered with a guess."""

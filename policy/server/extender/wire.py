@@ -2,7 +2,9 @@
 
 Keys are the field names of untagged Go structs. Go itself reads keys in any case, and so did
 schedulers and extenders of many versions write them; here, too, they are matched without regard
-to case, unknown ones are ignored, and null counts as missing.
+to case, down to the fields of a pod (see `folding`), unknown ones are ignored, and what is null or
+missing has Go's zero value. Where a key is there twice, as Go writes it and in another case, the
+former counts.
 
 Source: k8s.io/kube-scheduler/extender/v1, pkg/scheduler/extender.go (1.35).
 """
@@ -18,6 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from policy.cluster import canonical
+from policy.cluster.metadata import Int64
 from policy.decision.model import OfferedNode
 from policy.typed import prepared
 
@@ -29,10 +32,14 @@ class BadRequest(ValueError):  # told to the caller in the words of its message
     """The body is not what a scheduler sends."""
 
 
+# These hold what every scheduler writes, which is read at once. Whatever is missing, null or of
+# another type may be there under a key of another case: then the message is folded and read again.
+
+
 class _Meta(msgspec.Struct, frozen=True, gc=False):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
+    name: str
+    namespace: str
+    uid: str
 
 
 class PodHead(msgspec.Struct, frozen=True, gc=False):
@@ -46,57 +53,59 @@ class PodHead(msgspec.Struct, frozen=True, gc=False):
 
 
 class _FullVictims(msgspec.Struct, frozen=True, gc=False):
-    Pods: list[PodHead] | None = None
-    NumPDBViolations: int = 0
+    Pods: list[PodHead]
+    NumPDBViolations: Int64
 
 
 class _Contents(msgspec.Struct, frozen=True):
-    Pods: list[msgspec.Raw] | None = None
+    Pods: list[msgspec.Raw]
 
 
 class _Objects(msgspec.Struct, frozen=True):
     """The full form once more, for the objects of the victims."""
 
-    NodeNameToVictims: dict[str, _Contents | None] | None = None
+    NodeNameToVictims: dict[str, _Contents]
 
 
 class _MetaPod(msgspec.Struct, frozen=True, gc=False):
-    UID: str | None = None
+    UID: str
 
 
 class _MetaVictims(msgspec.Struct, frozen=True, gc=False):
-    Pods: list[_MetaPod] | None = None
-    NumPDBViolations: int = 0
+    Pods: list[_MetaPod]
+    NumPDBViolations: Int64
 
 
 class _Preempt(msgspec.Struct, frozen=True):
-    Pod: msgspec.Raw = msgspec.Raw()
-    NodeNameToVictims: dict[str, _FullVictims | None] | None = None
-    NodeNameToMetaVictims: dict[str, _MetaVictims | None] | None = None
+    Pod: msgspec.Raw
+    NodeNameToVictims: dict[str, _FullVictims] | None
+    NodeNameToMetaVictims: dict[str, _MetaVictims] | None
+
+
+class _NodeMeta(msgspec.Struct, frozen=True):
+    name: str
 
 
 class _NodeHead(msgspec.Struct, frozen=True):
-    metadata: _Meta = _Meta()
+    metadata: _NodeMeta
 
 
 class _NodeList(msgspec.Struct, frozen=True):
-    items: list[_NodeHead] | None = None
+    items: list[_NodeHead]
 
 
 class _Nodes(msgspec.Struct, frozen=True):
-    Nodes: msgspec.Raw = msgspec.Raw()
-    NodeNames: list[str] | None = None
+    Nodes: msgspec.Raw
+    NodeNames: list[str] | None
 
 
 _PREEMPT: Final = msgspec.json.Decoder(prepared(_Preempt))
 _OBJECTS: Final = msgspec.json.Decoder(prepared(_Objects))
 _NODES: Final = msgspec.json.Decoder(prepared(_Nodes))
-_NODE_LIST: Final = msgspec.json.Decoder(prepared(_NodeList | None))
+_NODE_LIST: Final = msgspec.json.Decoder(prepared(_NodeList))
 _HEAD: Final = msgspec.json.Decoder(prepared(PodHead))
 _ENCODE: Final = msgspec.json.Encoder().encode
 _NULL: Final = b"null"
-_NO_VICTIMS: Final = _FullVictims()
-_NO_META_VICTIMS: Final = _MetaVictims()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,9 +127,7 @@ class PreemptRequest:
 
     def content(self, node: str, place: int) -> bytes:
         """A victim's object as it was sent, JSON."""
-        found = self._objects.NodeNameToVictims or {}
-        victims = found.get(node)
-        return bytes(((victims and victims.Pods) or ())[place])
+        return bytes(self._objects.NodeNameToVictims[node].Pods[place])
 
     @cached_property
     def _objects(self) -> _Objects:
@@ -152,67 +159,45 @@ def answer(nodes: tuple[OfferedNode, ...]) -> bytes:
     )
 
 
-def _head(pod: msgspec.Raw) -> PodHead:
-    try:
-        return _HEAD.decode(pod)
-    except msgspec.MsgspecError as exc:
-        raise BadRequest(f"`Pod` is not a pod: {exc}") from exc
-
-
 def read_preempt(body: bytes) -> PreemptRequest:
     """Raises BadRequest."""
-    spelled, found = body, _decoded(_PREEMPT, body)
-    if isinstance(found, str) or _incomplete(found):
-        spelled = _folded(body)
-        found = _decoded(_PREEMPT, spelled)
-        if isinstance(found, str):
-            raise BadRequest(f"the body is not an ExtenderPreemptionArgs object: {found}")
-    if _absent(found.Pod):
-        raise BadRequest("`Pod` is missing")
+    read = _read_preempt(body, body)
+    if isinstance(read, str):
+        read = _read_preempt(body, _folded_preempt(body))
+        if isinstance(read, str):
+            raise BadRequest(read)
+    return read
+
+
+def _read_preempt(body: bytes, spelled: bytes) -> PreemptRequest | str:
+    """The question, or what is wrong where keys of another case may be the reason."""
+    found = _decoded(_PREEMPT, spelled)
+    if isinstance(found, str):
+        return f"the body is not an ExtenderPreemptionArgs object: {found}"
+    full, meta = found.NodeNameToVictims, found.NodeNameToMetaVictims
+    if full is None and meta is None:
+        return "the body is not an ExtenderPreemptionArgs object: it offers no nodes"
+    head = _decoded(_HEAD, bytes(found.Pod))
+    if isinstance(head, str):
+        return f"`Pod` is not a pod: {head}"
     offer: list[OfferedNode] = []
     victims: dict[str, Sequence[PodHead]] = {}
-    full = found.NodeNameToVictims is not None
-    for node, given in (found.NodeNameToVictims or {}).items():
-        given = given or _NO_VICTIMS
-        here = victims[node] = given.Pods or ()
+    for node, given in (full or {}).items():
+        here = victims[node] = given.Pods
         uids = tuple([pod.metadata.uid or pod.key for pod in here])
         offer.append(OfferedNode(node=node, victims=uids, pdb_violations=given.NumPDBViolations))
-    for node, meta in (found.NodeNameToMetaVictims or {}).items() if not full else ():
-        meta = meta or _NO_META_VICTIMS
-        uids = tuple([pod.UID or "" for pod in meta.Pods or ()])
-        offer.append(OfferedNode(node=node, victims=uids, pdb_violations=meta.NumPDBViolations))
+    for node, given in meta.items() if full is None else ():
+        uids = tuple([pod.UID for pod in given.Pods])
+        offer.append(OfferedNode(node=node, victims=uids, pdb_violations=given.NumPDBViolations))
     return PreemptRequest(
         body=body,
         spelled=spelled,
-        head=_head(found.Pod),
+        head=head,
         preemptor=bytes(found.Pod),
         offer=tuple(offer),
-        full=full,
+        full=full is not None,
         victims=victims,
     )
-
-
-def _absent(value: msgspec.Raw) -> bool:
-    return bytes(value) in (b"", _NULL)
-
-
-def _incomplete(found: _Preempt) -> bool:
-    """Was something not found that may be there under a key of another case?"""
-    if _absent(found.Pod):
-        return True
-    if found.NodeNameToVictims is None and found.NodeNameToMetaVictims is None:
-        return True
-    for full in (found.NodeNameToVictims or {}).values():
-        if full is not None and full.Pods is None:
-            return True
-    for meta in (found.NodeNameToMetaVictims or {}).values():
-        if meta is not None:
-            if meta.Pods is None:
-                return True
-            for pod in meta.Pods:
-                if pod.UID is None:
-                    return True
-    return False
 
 
 def _decoded(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
@@ -230,46 +215,83 @@ def _decoded(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
         raise BadRequest("the body is not JSON: exceeded max depth") from exc
 
 
-_KEYS: Final = {
-    "pod": "Pod",
-    "nodes": "Nodes",
-    "nodenames": "NodeNames",
-    "nodenametovictims": "NodeNameToVictims",
-    "nodetovictims": "NodeNameToVictims",  # the tagged package of 1.16 and before
-    "nodenametometavictims": "NodeNameToMetaVictims",
-}
-_OF_VICTIMS: Final = {"pods": "Pods", "numpdbviolations": "NumPDBViolations"}
+def _folded_preempt(body: bytes) -> bytes:
+    """The same message with the keys as Go spells them; what is not given is Go's zero value."""
+    top = _folded(body)
+    if top.get("Pod") is None:
+        raise BadRequest("`Pod` is missing")
+    full, meta = top.get("NodeNameToVictims"), top.get("NodeNameToMetaVictims")
+    full = top.get("NodeToVictims") if full is None else full
+    if full is None and meta is None:
+        meta = {}
+    _fill_name(top["Pod"])
+    for pod in _filled(full):
+        _fill_name(pod)
+    for pod in _filled(meta):
+        _fill(pod, UID="")
+    asked = {"Pod": top["Pod"], "NodeNameToVictims": full, "NodeNameToMetaVictims": meta}
+    return _written(asked)
 
 
-def _folded(body: bytes) -> bytes:
-    """The same message with the keys as Go spells them."""
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError) as exc:
-        raise BadRequest(f"the body is not JSON: {exc}") from exc
-    top = _renamed(value, _KEYS)
-    for name in ("NodeNameToVictims", "NodeNameToMetaVictims"):
-        if isinstance(top.get(name), dict):
-            top[name] = {
-                node: None if given is None else _renamed(given, _OF_VICTIMS)
-                for node, given in top[name].items()
-            }
-    for given in (top.get("NodeNameToMetaVictims") or {}).values():
-        if given and isinstance(given.get("Pods"), list):
-            given["Pods"] = [_renamed(pod, {"uid": "UID"}) for pod in given["Pods"]]
-    return json.dumps(top).encode()
+def _folded_nodes(body: bytes) -> bytes:
+    top = _folded(body)
+    return _written({key: top.get(key) for key in ("Nodes", "NodeNames")})
 
 
-def _renamed(value: Any, keys: Mapping[str, str]) -> dict[str, Any]:
+def _filled(nodes: Any) -> Iterator[Any]:
+    """The victims, once the offer of each node is whole; null is one without victims."""
+    for node, given in nodes.items() if isinstance(nodes, dict) else ():
+        offer = nodes[node] = {} if given is None else given
+        _fill(offer, Pods=[], NumPDBViolations=0)
+        if isinstance(offer, dict) and isinstance(offer["Pods"], list):
+            yield from offer["Pods"]
+
+
+def _fill_name(pod: Any) -> None:
+    if isinstance(pod, dict):
+        _fill(pod.get("metadata"), name="", namespace="", uid="")
+
+
+def _fill(value: Any, **zeros: Any) -> None:
+    """Set what an object does not have, or has as null, as Go leaves it."""
+    if isinstance(value, dict):
+        value |= {key: zero for key, zero in zeros.items() if value.get(key) is None}
+
+
+def _folded_list(nodes: bytes) -> bytes:
+    from policy.server.extender.folding import NodeList, folded
+
+    value = folded(_loaded(nodes), NodeList)
+    _fill(value, items=[])
+    if isinstance(value, dict) and isinstance(value["items"], list):
+        for node in value["items"]:
+            _fill(node, metadata={"name": ""})
+            _fill_name(node)
+    return _written(value)
+
+
+def _folded(body: bytes) -> dict[str, Any]:
+    from policy.server.extender.folding import Args, folded  # few schedulers need it
+
+    value = _loaded(body)
     if not isinstance(value, dict):
         raise BadRequest("an object is expected in place of another JSON value")
-    known = {}
-    for key, item in value.items():
-        name = keys.get(key.lower())
-        # Of several keys that differ in case, the last one with a value counts.
-        if name is not None and (item is not None or name not in known):
-            known[name] = item
-    return known
+    found: dict[str, Any] = folded(value, Args)
+    return found
+
+
+def _loaded(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as exc:
+        raise BadRequest(f"the body is not JSON: {exc}") from exc
+
+
+def _written(value: Any) -> bytes:
+    try:
+        return json.dumps(value).encode()
+    except RecursionError as exc:
+        raise BadRequest("the body is not JSON: exceeded max depth") from exc
 
 
 # --- filter and prioritize -----------------------------------------------------------------------
@@ -290,18 +312,20 @@ class NodesRequest:
         if self.nodes is not None:
             found = _decoded(_NODE_LIST, bytes(self.nodes))
             if isinstance(found, str):
+                found = _decoded(_NODE_LIST, _folded_list(bytes(self.nodes)))
+            if isinstance(found, str):
                 raise BadRequest(f"`Nodes` is not a list of nodes: {found}")
-            yield from (item.metadata.name for item in (found.items if found else None) or ())
+            yield from (item.metadata.name for item in found.items)
 
 
 def read_nodes(body: bytes) -> NodesRequest:
     """Raises BadRequest."""
     found = _decoded(_NODES, body)
-    if isinstance(found, str) or (_absent(found.Nodes) and found.NodeNames is None):
-        found = _decoded(_NODES, _folded(body))
+    if isinstance(found, str) or (bytes(found.Nodes) == _NULL and found.NodeNames is None):
+        found = _decoded(_NODES, _folded_nodes(body))
         if isinstance(found, str):
             raise BadRequest(f"the body is not an ExtenderArgs object: {found}")
-    nodes = None if _absent(found.Nodes) else found.Nodes
+    nodes = None if bytes(found.Nodes) == _NULL else found.Nodes
     return NodesRequest(nodes=nodes, names=found.NodeNames)
 
 

@@ -31,6 +31,7 @@ from policy.server.extender.wire import BadRequest
 from policy.server.interpreter import clock_ms
 from policy.server.tracing import UNTRACED, Attributes, Trace
 from policy.store import Store, StoreError
+from policy.store.errors import NoActiveRules
 from policy.store.model.decisions import CallMode
 
 log = logging.getLogger("policy.server")
@@ -198,7 +199,9 @@ def _frame(number: int, trace: Trace, said: Future[Said]) -> bytes:
         answered = channel.Answered(outcome=found.outcome, steps=steps)
         return channel.frame(answered, call=number, body=found.body)
     kind, text = _failure(reason)
-    return channel.frame(channel.Failed(kind=kind, text=text, steps=steps), call=number)
+    what_to_do = reason.help if isinstance(reason, NoActiveRules) else ""
+    failed = channel.Failed(kind=kind, text=text, help=what_to_do, steps=steps)
+    return channel.frame(failed, call=number)
 
 
 def _failure(reason: BaseException) -> tuple[str, str]:
@@ -208,6 +211,8 @@ def _failure(reason: BaseException) -> tuple[str, str]:
             return channel.BAD_REQUEST, str(reason)
         case Overloaded():
             return channel.OVERLOAD, str(reason)
+        case NoActiveRules():
+            return channel.NO_RULES, reason.message
         case StoreError():
             return channel.STORE, reason.message
         case Contended():

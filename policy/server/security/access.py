@@ -70,7 +70,9 @@ class Access:
         self._key = b""
         self._stamp: tuple[int, int] | None = None
         self._looked = 0.0
-        self._noted = 0.0
+        self._noted: float | None = None  #: when the file of last uses was written
+        self._unnoted = False  #: was a token used since?
+        self._notable = True  #: could it be written the last time?
         self._used: dict[str, int] = {}
         if self._file is not None:
             self._tokens, self._key = self._file.read()
@@ -124,7 +126,7 @@ class Access:
             return None
         self._note(token)
         expires = self._clock() // 1000 + SESSION_SECONDS
-        told = f"{token.sha256[:32]}.{expires}"
+        told = f"{_beginning(token)}.{expires}"
         return f"{told}.{self._signed('session', told)}"
 
     def form_token(self, request: HTTPConnection) -> str:
@@ -143,11 +145,15 @@ class Access:
         beginning, _, expires = told.partition(".")
         if int(expires) * 1000 < self._clock():
             return None
+        found = None
         for token in self._tokens:
-            if token.sha256.startswith(beginning) and token.revoked_ms is None:
-                self._note(token)
-                return _principal(token, session=True)
-        return None
+            same = hmac.compare_digest(_beginning(token).encode(), beginning.encode())
+            if same and token.revoked_ms is None:
+                found = token
+        if found is None:
+            return None
+        self._note(found)
+        return _principal(found, session=True)
 
     def _signed(self, purpose: str, text: str) -> str:
         return hmac.new(self._key, f"{purpose} {text}".encode(), sha256).hexdigest()
@@ -172,17 +178,40 @@ class Access:
                 self._stamp = None
                 log.error("no token is accepted: %s", exc)
 
+    def close(self) -> None:
+        """Note when tokens were used last, as far as that is not in the file yet."""
+        with self._lock:
+            if self._unnoted:
+                self._write_use()
+
     def _note(self, token: Token) -> None:
         with self._lock:
             self._used[token.sha256] = self._clock()
-            now = time.monotonic()
-            if self._file is None or now - self._noted < _NOTE_SECONDS:
-                return
-            self._noted = now
-            try:
-                self._file.note_use(self._used)
-            except OSError as exc:
-                log.warning("the last use of tokens cannot be noted: %s", exc.strerror)
+            self._unnoted = True
+            if self._noted is None or time.monotonic() - self._noted >= _NOTE_SECONDS:
+                self._write_use()
+
+    def _write_use(self) -> None:
+        if self._file is None:
+            return
+        self._noted = time.monotonic()
+        try:
+            self._file.note_use(self._used)
+        except OSError as exc:
+            if self._notable:  # once: a secret that is mounted can never be written
+                log.warning(
+                    "when tokens are used is not kept: `%s` cannot be written: %s",
+                    self._file.used,
+                    exc.strerror,
+                )
+            self._notable = False
+        else:
+            self._unnoted, self._notable = False, True
+
+
+def _beginning(token: Token) -> str:
+    """Which token a session began with: 128 bits of its hash."""
+    return token.sha256[:32]
 
 
 def _principal(token: Token, *, session: bool = False) -> Principal:

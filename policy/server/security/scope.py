@@ -67,13 +67,6 @@ def whole(principal: Principal, stored: StoredDecision) -> dict[str, Any]:
     return line
 
 
-def concerns(principal: Principal, stored: StoredDecision) -> bool:
-    """May the viewer know that the decision exists?"""
-    if not principal.limited or principal.sees(_namespace(stored.row.preemptor)):
-        return True
-    return any(principal.sees(_namespace(v.pod)) for v in stored.record.victims)
-
-
 # --- cycles of pod groups ------------------------------------------------------------------------
 
 _OF_ALL_CYCLES: Final = ("id", "now", "outcome", "rule_set", "cluster")
@@ -121,12 +114,6 @@ def cycle(principal: Principal, stored: StoredSession) -> dict[str, Any]:
         "members": members if own else [],
         "victims": [{name: victim[name] for name in _OF_VICTIM} for victim in victims],
     }
-
-
-def concerns_cycle(principal: Principal, stored: StoredSession) -> bool:
-    """May the viewer know that the cycle exists?"""
-    pods = [stored.row.subject, *(victim["pod"] for victim in document_of(stored)["victims"])]
-    return not principal.limited or any(principal.sees(_namespace(pod)) for pod in pods)
 
 
 # --- observed preemptions ------------------------------------------------------------------------

@@ -21,6 +21,13 @@ from policy.typed import prepared
 
 _PREFIX: Final = "policy_"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}")
+_KEY_BYTES: Final = 32
+_KEY: Final = re.compile(r"(?:[0-9a-f]{2}){32,}")
+_KEY_HELP: Final = (
+    "it signs the sessions of browsers, and whoever knows it can make them: put a value there that"
+    " nobody knows, as `openssl rand -hex 32` gives it"
+)
+_HASH: Final = re.compile(r"[0-9a-f]{64}")
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -86,7 +93,6 @@ class TokenFile:
                     f"there is a token `{name}` already",
                     help="revoke it first, or give the new one another name",
                 )
-            file.session_key = file.session_key or secrets.token_hex(32)
             file.tokens.append(
                 Token(
                     name=name,
@@ -119,7 +125,7 @@ class TokenFile:
     def last_used(self) -> dict[str, int]:
         """When each token was last seen, by hash, as far as services have noted."""
         try:
-            return msgspec.json.decode(self._used.read_bytes(), type=dict[str, int])
+            return msgspec.json.decode(self.used.read_bytes(), type=dict[str, int])
         except (FileNotFoundError, msgspec.MsgspecError):
             return {}
 
@@ -127,18 +133,19 @@ class TokenFile:
         """Add when tokens were seen. Raises OSError where the folder cannot be written."""
         before = self.last_used()
         newest = {k: max(used.get(k, 0), before.get(k, 0)) for k in {*used, *before}}
-        _replace(self._used, msgspec.json.encode(newest))
+        _replace(self.used, msgspec.json.encode(newest))
 
     @property
-    def _used(self) -> Path:
+    def used(self) -> Path:
+        """The file beside it that says when each token was seen."""
         return self._path.with_name(self._path.name + ".used")
 
     def _read(self, *, missing_ok: bool = False) -> _File:
         try:
-            return msgspec.json.decode(self._path.read_bytes(), type=prepared(_File))
+            file = msgspec.json.decode(self._path.read_bytes(), type=prepared(_File))
         except FileNotFoundError:
             if missing_ok:
-                return _File()
+                return _File(session_key=secrets.token_hex(_KEY_BYTES))
             raise TokenError(
                 f"there is no file of tokens at `{self._path}`",
                 help="`policy token create NAME --role admin --tokens FILE` makes it",
@@ -147,6 +154,21 @@ class TokenFile:
             raise TokenError(f"{self._path}: {exc.strerror}") from exc
         except msgspec.MsgspecError as exc:
             raise TokenError(f"{self._path}: not a file of tokens: {exc}") from exc
+        # With a key that can be guessed anybody writes themselves the session of any token.
+        if not _KEY.fullmatch(file.session_key):
+            raise TokenError(
+                f"{self._path}: `session_key` is missing or less than {2 * _KEY_BYTES} hexadecimal"
+                " digits",
+                help=_KEY_HELP,
+            )
+        for token in file.tokens:
+            if not _HASH.fullmatch(token.sha256):
+                raise TokenError(
+                    f"{self._path}: `sha256` of token `{token.name[:80]}` is not 64 hexadecimal"
+                    " digits",
+                    help="revoke it by removing its entry, and make it anew",
+                )
+        return file
 
     @contextmanager
     def _changing(self) -> Iterator[_File]:

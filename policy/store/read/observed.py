@@ -99,9 +99,19 @@ def observations(
     return _with_victims(connection, [row._asdict() for row in connection.execute(query)])
 
 
-def observation(connection: Connection, number: int) -> ObservationRow:
-    """An observed preemption by its number. Raises NotFound."""
-    found = connection.execute(_base().where(OBSERVATIONS.c.id == number)).first()
+def observation(
+    connection: Connection, number: int, *, namespaces: Collection[str] | None = None
+) -> ObservationRow:
+    """An observed preemption by its number. Raises NotFound.
+
+    namespaces: only among those whose preemptor or any of whose victims is of these.
+    """
+    o, v = OBSERVATIONS.c, OBSERVED_VICTIMS.c
+    query = _base().where(o.id == number)
+    if namespaces is not None:
+        hit = select(1).where(v.observation_id == o.id, v.namespace.in_(namespaces)).exists()
+        query = query.where(or_(o.preemptor_namespace.in_(namespaces), hit))
+    found = connection.execute(query).first()
     if found is None:
         raise NotFound(
             f"there is no observed preemption {number}",

@@ -392,15 +392,20 @@ def victims_of(connection: Connection, decisions: Sequence[int]) -> dict[int, tu
     return {decision: tuple(victims) for decision, victims in found.items()}
 
 
-def _find(connection: Connection, wanted: int | str) -> dict[str, Any]:
+def _find(
+    connection: Connection, wanted: int | str, namespaces: Collection[str] | None
+) -> dict[str, Any]:
     text = str(wanted).strip()
+    # Those of other namespaces are not found, rather than found and refused: an answer about one
+    # would be another than about none, if only by how long it takes.
+    among = _base() if namespaces is None else _base().where(_concerns(namespaces))
     if re.fullmatch(r"[0-9]{1,18}", text):
-        found = connection.execute(_base().where(DECISIONS.c.id == int(text))).first()
+        found = connection.execute(among.where(DECISIONS.c.id == int(text))).first()
         if found is not None:
             return found._asdict()
     if _DIGEST.fullmatch(text):
         low, high = digest_range(text)
-        query = _base().where(DECISIONS.c.digest >= low, DECISIONS.c.digest < high)
+        query = among.where(DECISIONS.c.digest >= low, DECISIONS.c.digest < high)
         matches = connection.execute(query.order_by(DECISIONS.c.id.desc()).limit(2)).all()
         if len({row.digest for row in matches}) > 1:
             raise StoreError(
@@ -415,9 +420,21 @@ def _find(connection: Connection, wanted: int | str) -> dict[str, Any]:
     )
 
 
-def decision(connection: Connection, wanted: int | str) -> StoredDecision:
-    """A decision by number or by the beginning of its digest (the newest of equal ones)."""
-    row = _find(connection, wanted)
+def _concerns(namespaces: Collection[str]) -> ColumnElement[bool]:
+    """Is the preemptor of a decision, or any of its victims, of the namespaces?"""
+    v = VICTIMS.c
+    theirs = select(1).where(v.decision_id == DECISIONS.c.id, v.namespace.in_(namespaces)).exists()
+    return or_(DECISIONS.c.preemptor_namespace.in_(namespaces), theirs)
+
+
+def decision(
+    connection: Connection, wanted: int | str, *, namespaces: Collection[str] | None = None
+) -> StoredDecision:
+    """A decision by number or by the beginning of its digest (the newest of equal ones).
+
+    namespaces: only among those that concern pods of these. Raises NotFound.
+    """
+    row = _find(connection, wanted, namespaces)
     children: dict[Table, Sequence[dict[str, Any]]] = {}
     for table in DECISION_CHILDREN:
         query = select(table).where(table.c.decision_id == row["id"])

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, insert, select
 
 from policy.cluster import canonical
 from policy.store import bulk, identity, rows
-from policy.store.errors import NotFound, StoreError
+from policy.store.errors import NoActiveRules, NotFound, StoreError
 from policy.store.ledger import entries
 from policy.store.model.environments import ActivationRow, EnvironmentRow, Proofs
 from policy.store.record import rule_sets
@@ -158,15 +158,12 @@ _NEWEST_ACTIVATION: Final = (
 def active(connection: Connection, name: str, *, unless: int | None = None) -> ActiveRuleSet | None:
     """What is active; None where it is still the one of activation `unless`.
 
-    Raises NotFound, or StoreError where nothing was activated yet.
+    Raises NotFound, and NoActiveRules where nothing was activated yet.
     """
     found = bulk.fetch(connection, _NEWEST_ACTIVATION, (name,))
     if not found:
         environment(connection, name)
-        raise StoreError(
-            f"environment `{name}` has no active rule set",
-            help=f'activate one: `policy env activate {name} RULES --reason "..."`',
-        )
+        raise NoActiveRules(name)
     ((activation, rule_set, digest),) = found
     if activation == unless:
         return None

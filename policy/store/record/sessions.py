@@ -299,9 +299,11 @@ def evicted_in(connection: Connection, ids: Sequence[int]) -> dict[int, tuple[st
     return {number: tuple(pods) for number, pods in found.items()}
 
 
-def session(connection: Connection, session_id: int) -> StoredSession:
-    """A session with its steps. Raises NotFound."""
-    found = sessions(connection, session_id=session_id, hypothetical=None)
+def session(
+    connection: Connection, session_id: int, *, namespaces: Collection[str] | None = None
+) -> StoredSession:
+    """A session with its steps; `namespaces` as `sessions` has it. Raises NotFound."""
+    found = sessions(connection, session_id=session_id, hypothetical=None, namespaces=namespaces)
     if not found:
         raise NotFound(f"there is no session {session_id}")
     document = connection.execute(

@@ -1,0 +1,77 @@
+"""What a service is started with is tried before anybody calls: files that would fail later on."""
+
+from __future__ import annotations
+
+import ssl
+import tempfile
+from pathlib import Path
+
+from policy.server.config import Config
+
+
+class StartError(Exception):  # told to people in the words of its message
+    """The service cannot be started as it is wanted."""
+
+    def __init__(self, message: str, *, help: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.help = help
+
+
+def check(config: Config) -> None:
+    """Raises StartError."""
+    if config.tls_cert is not None:
+        _check_tls(config.tls_cert, config.tls_key, config.client_ca)
+    _check_spool(config.spool)
+
+
+def _check_tls(cert: Path, key: Path | None, client_ca: Path | None) -> None:
+    for path in filter(None, (cert, key, client_ca)):
+        try:
+            path.read_bytes()
+        except OSError as exc:
+            raise StartError(f"{path}: {exc.strerror}") from exc
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_verify_locations(cert)
+    except ssl.SSLError as exc:
+        raise StartError(
+            f"{cert}: not a certificate (PEM)", help="--tls-cert names the service's chain"
+        ) from exc
+    try:
+        # Nobody may be there to be asked for the password of a key.
+        context.load_cert_chain(cert, key, password=lambda: "")
+    except ssl.SSLError as exc:
+        if exc.reason == "KEY_VALUES_MISMATCH":
+            raise StartError(
+                f"{key or cert}: the key is not that of the certificate in `{cert}`"
+            ) from exc
+        if key is None:
+            raise StartError(
+                f"{cert}: there is no key that can be read beside the certificate",
+                help="name the file of the key with --tls-key",
+            ) from exc
+        raise StartError(
+            f"{key}: not a key that can be read", help="PEM, without a password"
+        ) from exc
+    if client_ca is not None:
+        try:
+            context.load_verify_locations(client_ca)
+        except ssl.SSLError as exc:
+            raise StartError(
+                f"{client_ca}: not a certificate (PEM)",
+                help="--client-ca names the authority that issues the certificates of schedulers",
+            ) from exc
+
+
+def _check_spool(folder: Path) -> None:
+    """A call that finds no place in the spool is in no record: that has to be known before."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".tried-"):
+            pass
+    except OSError as exc:
+        raise StartError(
+            f"the spool `{folder}` cannot be written: {exc.strerror}",
+            help="--spool names a folder in which calls wait while the database is away",
+        ) from exc

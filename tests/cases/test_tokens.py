@@ -1,0 +1,155 @@
+"""The file of tokens, and the sessions that its key signs."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+
+from policy.server.config import Config
+from policy.server.security import access as module
+from policy.server.security.access import Access
+from policy.server.security.tokens import Role, TokenError, TokenFile, hashed
+
+NOW_MS = 1_790_000_000_000
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "tokens.json"
+
+
+def opened(path: Path) -> Access:
+    return Access(Config(db="unused.db", tokens=path), clock=lambda: NOW_MS)
+
+
+def request(**headers: str) -> Request:
+    given = [(name.encode(), value.encode()) for name, value in headers.items()]
+    return Request({"type": "http", "scheme": "http", "path": "/", "headers": given})
+
+
+def with_cookie(value: str) -> Request:
+    return request(cookie=f"policy={value}")
+
+
+def changed(path: Path, **values: Any) -> None:
+    document = json.loads(path.read_bytes())
+    path.write_text(json.dumps({k: v for k, v in {**document, **values}.items() if v is not None}))
+
+
+@pytest.mark.parametrize("key", [None, "", "00", "a" * 63, "x" * 64, "A" * 64])
+def test_a_key_that_can_be_guessed_is_refused(path: Path, key: str | None) -> None:
+    """Missing, empty, short or no digits: with it anybody could sign the session of any token."""
+    file = TokenFile(path)
+    file.create("one", Role.ADMIN, namespaces=None, now_ms=1)
+    changed(path, session_key=key)
+    said = f"{path}: `session_key` is missing or less than 64 hexadecimal digits"
+    for use in (
+        file.read,
+        file.tokens,
+        lambda: opened(path),
+        lambda: file.create("two", Role.ADMIN, namespaces=None, now_ms=1),
+    ):
+        with pytest.raises(TokenError) as refused:
+            use()
+        assert refused.value.message == said
+
+
+def test_a_key_that_becomes_guessable_lets_nobody_in(path: Path) -> None:
+    """A running service accepts no token until the file is mended."""
+    secret = TokenFile(path).create("one", Role.ADMIN, namespaces=None, now_ms=1)
+    access = opened(path)
+    asked = request(authorization=f"Bearer {secret}")
+    assert access.principal(asked) is not None
+    kept = json.loads(path.read_bytes())["session_key"]
+    changed(path, session_key="")
+    access._looked = 0.0
+    assert access.principal(asked) is None
+    changed(path, session_key=kept)
+    access._looked = 0.0
+    assert access.principal(asked) is not None
+
+
+def test_the_hash_of_a_token_is_one(path: Path) -> None:
+    TokenFile(path).create("one", Role.ADMIN, namespaces=None, now_ms=1)
+    tokens = json.loads(path.read_bytes())["tokens"]
+    changed(path, tokens=[{**tokens[0], "sha256": "é" * 64}])
+    with pytest.raises(TokenError) as refused:
+        opened(path)
+    assert refused.value.message == f"{path}: `sha256` of token `one` is not 64 hexadecimal digits"
+
+
+def test_a_session_names_its_token_whole(path: Path) -> None:
+    """Less than its part of the hash is no session, even where the signature is right."""
+    secret = TokenFile(path).create("one", Role.ADMIN, namespaces=None, now_ms=1)
+    access = opened(path)
+    key = bytes.fromhex(json.loads(path.read_bytes())["session_key"])
+    expires = NOW_MS // 1000 + 60
+
+    def signed(beginning: str) -> str:
+        told = f"{beginning}.{expires}"
+        return f"{told}.{hmac.new(key, f'session {told}'.encode(), sha256).hexdigest()}"
+
+    whole = hashed(secret)
+    beginnings = (whole[:32], "", whole[:1], whole[:31], whole[:33], whole, "é")
+    found = [access.principal(with_cookie(signed(one))) for one in beginnings]
+    assert [one is not None for one in found] == [True] + [False] * 6
+
+
+def test_a_session_is_compared_with_every_token_whole(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first token, the last one, none: as many comparisons, each of the same length."""
+    file = TokenFile(path)
+    held = [file.create(f"t{i}", Role.VIEWER, namespaces=None, now_ms=1) for i in range(5)]
+    access = opened(path)
+    compared: list[tuple[int, int]] = []
+    compare = hmac.compare_digest
+
+    def counting(left: bytes, right: bytes) -> bool:
+        compared.append((len(left), len(right)))
+        return compare(left, right)
+
+    monkeypatch.setattr(module.hmac, "compare_digest", counting)
+    found = {}
+    for secret in (held[0], held[4]):
+        session = access.session(secret)
+        assert session is not None
+        compared.clear()
+        principal = access.principal(with_cookie(session))
+        found[principal and principal.name] = list(compared)
+    assert found == dict.fromkeys(("t0", "t4"), [(64, 64)] + [(32, 32)] * 5)
+
+
+def test_uses_up_to_the_end_are_noted(path: Path) -> None:
+    """Those of the last minute, too, which were not in the file when the service ended."""
+    file = TokenFile(path)
+    secrets = [file.create(f"t{i}", Role.VIEWER, namespaces=None, now_ms=1) for i in range(3)]
+    access = opened(path)
+    for secret in secrets:
+        assert access.of_secret(secret) is not None
+    assert file.last_used() == {hashed(secrets[0]): NOW_MS}
+    access.close()
+    assert file.last_used() == {hashed(secret): NOW_MS for secret in secrets}
+
+
+def test_it_is_said_once_that_uses_cannot_be_noted(
+    path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that can only be read, as Kubernetes mounts a secret; the token works."""
+    secret = TokenFile(path).create("one", Role.VIEWER, namespaces=None, now_ms=1)
+    monkeypatch.setattr(module, "_NOTE_SECONDS", 0.0)
+    access = opened(path)
+    access._file = TokenFile(Path("/proc/self/attr/tokens.json"))  # nobody can make a file there
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            assert access.of_secret(secret) is not None
+        access.close()
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith("when tokens are used is not kept: `/proc/self/attr/tokens.json.used`")
