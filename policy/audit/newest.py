@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
 
 from policy.audit.compare import (
     Comparison,
@@ -15,41 +12,11 @@ from policy.audit.compare import (
     summarise,
 )
 from policy.audit.group_compare import PREFIX, ComparingCycles
+from policy.audit.judged import ComparisonKey, JudgedBefore
 from policy.audit.recorded import Comparing, Skipped
 from policy.rules import RuleSet
 from policy.store import DecisionRow, NotFound, SessionRow, Store
 from policy.store.record.groups import KIND
-
-_Key: TypeAlias = tuple[str, int | str, str]
-
-_KEPT: Final = 2000
-"""Comparisons that are kept: what five people look at, each at what a page shows at most."""
-
-
-class JudgedBefore:
-    """Comparisons that were made, so that a page that is opened again need not decide again.
-
-    A decision is known by its digest, which names the state, the pod and the seed; whatever the
-    database holds in its place later has another one. Any thread may use it.
-    """
-
-    def __init__(self) -> None:
-        self._found: OrderedDict[_Key, Comparison] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, key: _Key) -> Comparison | None:
-        with self._lock:
-            found = self._found.get(key)
-            if found is not None:
-                self._found.move_to_end(key)
-            return found
-
-    def keep(self, key: _Key, found: Comparison) -> None:
-        with self._lock:
-            self._found[key] = found
-            self._found.move_to_end(key)
-            if len(self._found) > _KEPT:
-                self._found.popitem(last=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +51,7 @@ def judge_newest(
     changed = [one for one in reversed(compared) if one.change is not DecisionChange.SAME]
     return JudgedNewest(
         rules=rules,
-        recorded_rules=sorted({row.rule_set for row in (*rows, *cycles)}),
+        recorded_rules=sorted({*(row.rule_set for row in rows), *(row.rule_set for row in cycles)}),
         decisions=len(rows),
         cycles=len(cycles),
         summary=summarise(compared),
@@ -109,7 +76,7 @@ def judge_one(
             raise NotFound(f"there is no cycle {row.id} of a pod group")
         cycles = [row]
     (found,) = _judged(store, rules, rows, cycles, JudgedBefore() if known is None else known)
-    return (*rows, *cycles)[0], found
+    return rows[0] if rows else cycles[0], found
 
 
 def _judged(
@@ -120,16 +87,16 @@ def _judged(
     known: JudgedBefore,
 ) -> list[Comparison | Skipped]:
     """Decisions in ascending order, which is the cheap one, then cycles."""
-    keys: dict[int | str, _Key] = {
+    keys: dict[int | str, ComparisonKey] = {
         row.id: (rules.digest, row.id, row.digest) for row in sorted(rows, key=_number)
     }
     for row in sorted(cycles, key=_number):
         name = f"{PREFIX}{row.id}"
         keys[name] = (rules.digest, name, row.digest)
     found: dict[int | str, Comparison | Skipped] = {}
-    for name, key in keys.items():
+    for wanted, key in keys.items():
         if (before := known.get(key)) is not None:
-            found[name] = before
+            found[wanted] = before
     missing = sorted(row.id for row in rows if row.id not in found)
     missing_cycles = sorted(row.id for row in cycles if f"{PREFIX}{row.id}" not in found)
     for one in (
@@ -139,7 +106,7 @@ def _judged(
         found[one.id] = one
         if isinstance(one, Comparison):
             known.keep(keys[one.id], one)
-    return [found[name] for name in keys]
+    return [found[wanted] for wanted in keys]
 
 
 def _number(row: DecisionRow | SessionRow) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -22,8 +22,6 @@ from policy.cli import (
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
-    from policy.cases import Case, CaseMismatch, Suite
-    from policy.cases.sessions import BatchCase
     from policy.rules.lint import LintWarning
 
 _RULES = click.argument(
@@ -217,11 +215,12 @@ def test(targets: tuple[str, ...], form: str) -> int:
       policy rules test cooldown environments/prod
     """
     from policy.cases import suites
+    from policy.cases.results import case_results
 
     found = suites(targets, within=rule_files.within())
     rows = []
     for suite in found:
-        for rules, case, failed in _results(suite):
+        for rules, case, failed in case_results(suite):
             rows.append(
                 {
                     "rules": rules,
@@ -242,21 +241,6 @@ def test(targets: tuple[str, ...], form: str) -> int:
     said = f", {failures} fail" if failures else " hold"
     output.say(f"{counted}{said}{'s' if one else ''}")
     return Exit.ERROR if failures else Exit.OK
-
-
-def _results(suite: Suite) -> Iterator[tuple[str, Case | BatchCase, CaseMismatch | None]]:
-    """The rule set, each case beside it, and how it fails; cases of sessions name several sets."""
-    from policy.cases import run
-    from policy.rules import RuleSet
-
-    if suite.batch:
-        from policy.cases.sessions import run_suite
-
-        yield from ((name, case, failed) for case, name, failed in run_suite(suite))
-        return
-    rules = RuleSet.load(suite.rules, within=suite.within)
-    for case in suite.cases():
-        yield str(suite.rules), case, run(case, rules)
 
 
 @group.command("diff")

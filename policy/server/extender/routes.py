@@ -51,7 +51,8 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
     return [
         *(Route(f"/extender/{v}", extender.serve, methods=["POST"], name=v) for v in _VERBS),
         *(
-            Route(f"/extender/{{environment}}/{v}", extender.serve, methods=["POST"], name=v)
+            # Names of environments may hold slashes.
+            Route(f"/extender/{{environment:path}}/{v}", extender.serve, methods=["POST"], name=v)
             for v in _VERBS
         ),
         Route("/extender/{rest:path}", extender.unknown, methods=["POST"]),
@@ -118,10 +119,13 @@ class ExtenderEndpoint:
     async def _environment(self, request: Request) -> str:
         named: str = request.path_params.get("environment", self._service.config.environment)
         if not named:
+            # `/extender//preempt` names an empty one, whatever the service was started with.
+            empty = "environment" in request.path_params
+            more = "" if empty else ", and the service was started without one"
             raise Failure(
                 404,
                 "not-found",
-                "the path names no environment, and the service was started without one",
+                f"the path names no environment{more}",
                 help="use /extender/ENVIRONMENT as `urlPrefix`, or start with --environment",
             )
         if named == self._service.config.environment:
