@@ -13,7 +13,7 @@ from policy.cli import env, options, output, period, rule_files, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
-    from policy.audit.compare import Comparison, ComparisonSummary, DecisionResult, Group, Losses
+    from policy.audit.compare import Comparison, ComparisonSummary, DecisionResult, Group
     from policy.audit.recorded import Skipped
     from policy.rules import RuleSet
     from policy.store import SessionRow, Store
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 _CHANGED: Final = ("id", "preemptor", "priority", "change", "before", "after", "victims")
 _SHOWN: Final = 50
 """Decisions that a table lists."""
-
-_FIGURES: Final = ("preemptions", "victims", "pdb_violations", "lost_seconds")
 
 
 @click.command("compare")
@@ -154,14 +152,16 @@ def _print(
         )
         output.data(page(about, summary, changed))
     elif form == "json":
+        from policy.audit.compare_documents import comparison_document, summary_document
+
         output.document(
             {
                 "rules": rules.name,
                 "rules_digest": rules.digest,
                 "recorded_rules": recorded_rules,
                 "cluster": cluster,
-                **_document(summary),
-                "changed": [_comparison(c) for c in changed],
+                **summary_document(summary),
+                "changed": [comparison_document(c) for c in changed],
                 "skipped": [
                     {"id": s.id, "missing": list(s.missing), "detail": s.detail} for s in skipped
                 ],
@@ -172,81 +172,24 @@ def _print(
         _print_tables(summary, changed)
 
 
-def _document(summary: ComparisonSummary) -> dict[str, Any]:
-    return {
-        "total": _group(summary.total),
-        "changes": {change.value: count for change, count in summary.changes.items()},
-        "by_namespace": {k: _group(g) for k, g in summary.by_namespace.items()},
-        "by_priority": {str(k): _group(g) for k, g in summary.by_priority.items()},
-        "by_victim_namespace": {k: _losses_pair(g) for k, g in summary.by_victim_namespace.items()},
-        "by_victim_priority": {
-            str(k): _losses_pair(g) for k, g in summary.by_victim_priority.items()
-        },
-    }
-
-
-def _group(group: Group) -> dict[str, Any]:
-    return {
-        "decisions": group.decisions,
-        "changed": group.changed,
-        "before": _losses(group.before, _FIGURES),
-        "after": _losses(group.after, _FIGURES),
-    }
-
-
-def _losses_pair(group: Group) -> dict[str, Any]:
-    return {
-        "before": _losses(group.before, _FIGURES[1:]),
-        "after": _losses(group.after, _FIGURES[1:]),
-    }
-
-
-def _losses(losses: Losses, figures: Sequence[str]) -> dict[str, int]:
-    return {name: getattr(losses, name) for name in figures}
-
-
-def _comparison(comparison: Comparison) -> dict[str, Any]:
-    return {
-        "id": comparison.id,
-        "now": session.instant(comparison.now_ms),
-        "preemptor": comparison.preemptor,
-        "priority": comparison.priority,
-        "change": comparison.change.value,
-        "before": _result(comparison.before),
-        "after": _result(comparison.after),
-    }
-
-
-def _result(result: DecisionResult) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return {**asdict(result), "outcome": result.outcome.value}
-
-
 # --- tables ------------------------------------------------------------------------------------
 
 
 def _print_tables(summary: ComparisonSummary, changed: Sequence[Comparison]) -> None:
+    from policy.audit.compare_documents import report_parts
+
     changes = [
         {"change": change.value, "decisions": count, "meaning": change.meaning}
         for change, count in summary.changes.items()
         if count
     ]
     output.rows(changes, "table", columns=("change", "decisions", "meaning"), right=("decisions",))
-    parts = (
-        ("in all", {"": summary.total}),
-        ("by namespace of the preemptor", summary.by_namespace),
-        ("by priority of the preemptor", summary.by_priority),
-        ("by namespace of the victims", summary.by_victim_namespace),
-        ("by priority of the victims", summary.by_victim_priority),
-    )
-    for title, groups in parts:
-        lines = [_line(key, group) for key, group in groups.items() if _counts(group)]
-        if lines:
-            output.line()
-            output.line(title)
-            columns = tuple(name for name in lines[0] if any(line[name] != "" for line in lines))
-            output.print_table(lines, columns=columns, right=columns[1:])
+    for part in report_parts(summary):
+        lines = [_line(key, group) for key, group in part.groups.items()]
+        output.line()
+        output.line(part.title)
+        columns = tuple(name for name in lines[0] if any(line[name] != "" for line in lines))
+        output.print_table(lines, columns=columns, right=columns[1:])
     if changed:
         output.line()
         output.line("decisions that differ")
@@ -256,18 +199,14 @@ def _print_tables(summary: ComparisonSummary, changed: Sequence[Comparison]) -> 
         output.say(f"{len(changed) - _SHOWN} more differ; `--output json` holds all of them")
 
 
-def _counts(group: Group) -> bool:
-    return bool(group.changed or group.before.victims or group.after.victims)
-
-
-def _line(key: object, group: Group) -> dict[str, Any]:
+def _line(key: str, group: Group) -> dict[str, Any]:
     """A group with each figure as `before -> after`."""
     from policy.audit.compare import duration
 
     before, after = group.before, group.after
     counted = group.decisions > 0
     return {
-        "group": str(key),
+        "group": key,
         "decisions": group.decisions if counted else "",
         "differ": group.changed if counted else "",
         "victims": _arrow(before.victims, after.victims),
@@ -303,6 +242,7 @@ def _where(result: DecisionResult) -> str:
 
 
 def _show(store: Store, wanted: str, rules: RuleSet, form: str) -> int:
+    from policy.audit.compare_documents import comparison_document
     from policy.audit.group_compare import ComparingCycles
     from policy.audit.recorded import Comparing, Skipped
     from policy.cli import groups_view
@@ -321,7 +261,7 @@ def _show(store: Store, wanted: str, rules: RuleSet, form: str) -> int:
         output.say(f"decision {found.id} cannot be judged: {found.detail or found.missing[0]}")
         return Exit.ERROR
     if form == "json":
-        output.document({"rules": rules.name, **_comparison(found)}, form)
+        output.document({"rules": rules.name, **comparison_document(found)}, form)
         return Exit.OK
     output.line(
         f"decision {found.id}: {found.preemptor} (priority {found.priority}),"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -22,8 +22,6 @@ from policy.cli import (
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
-    from policy.cases import Case, CaseMismatch, Suite
-    from policy.cases.sessions import BatchCase
     from policy.rules.lint import LintWarning
 
 _RULES = click.argument(
@@ -80,22 +78,16 @@ def list_(form: str) -> int:
     Example:
       policy rules list
     """
-    from policy.batch.rules import BatchRules
-    from policy.rules import RuleSet
-    from policy.rules.files import shipped_environments, shipped_rules
+    from policy.audit.rule_sets import every_shipped
 
-    kinds = (
-        ("rule set", RuleSet.names()),
-        ("rule", shipped_rules()),
-        ("environment", shipped_environments()),
-    )
-    sets: list[tuple[str, str, RuleSet | BatchRules]] = [
-        (kind, name, RuleSet.load(name)) for kind, names in kinds for name in names
-    ]
-    sets += [("batch rules", name, BatchRules.load(name)) for name in BatchRules.names()]
     rows = [
-        {"name": name, "kind": kind, "description": rules.description, "digest": rules.digest}
-        for kind, name, rules in sets
+        {
+            "name": one.name,
+            "kind": one.kind.value,
+            "description": one.description,
+            "digest": one.digest,
+        }
+        for one in every_shipped()
     ]
     output.rows(rows, form, columns=("name", "kind", "description", "digest"))
     return Exit.OK
@@ -173,30 +165,16 @@ def lint(rules: str | None, environment: str, db: str, form: str) -> int:
     Example:
       policy rules lint kube-1.36
     """
-    from policy.cases.untested import untested
+    from policy.cases.linting import findings
     from policy.rules import RuleSet
-    from policy.rules.lint import WarningKind
-    from policy.rules.lint import lint as run
 
     source = _source(rules, environment, db)
     rule_set = rule_files.rules_of_any_kind(source, db=db)
     if not isinstance(rule_set, RuleSet):
-        from policy.batch.lint import lint as of_sessions
-
         for notice in rule_set.notices:
             output.block(str(notice), err=True)
-        warnings = list(of_sessions(rule_set, source))
-        if not source.startswith(rule_files.DIGEST):
-            from policy.cases.untested import untested_session
-
-            warnings += untested_session(source, rule_set, within=rule_files.within())
-        return _print_findings(warnings, form)
-    found = list(run(rule_set))
-    if source.startswith(rule_files.DIGEST):
-        # What is stored is what decides: without reasons, and without cases beside it.
-        found = [warning for warning in found if warning.finding is not WarningKind.NO_WHY]
-    else:
-        found += untested(source, rule_set, within=rule_files.within())
+    stored = source.startswith(rule_files.DIGEST)
+    found = findings(rule_set, source, stored=stored, within=rule_files.within())
     return _print_findings(found, form)
 
 
@@ -237,11 +215,12 @@ def test(targets: tuple[str, ...], form: str) -> int:
       policy rules test cooldown environments/prod
     """
     from policy.cases import suites
+    from policy.cases.results import case_results
 
     found = suites(targets, within=rule_files.within())
     rows = []
     for suite in found:
-        for rules, case, failed in _results(suite):
+        for rules, case, failed in case_results(suite):
             rows.append(
                 {
                     "rules": rules,
@@ -264,21 +243,6 @@ def test(targets: tuple[str, ...], form: str) -> int:
     return Exit.ERROR if failures else Exit.OK
 
 
-def _results(suite: Suite) -> Iterator[tuple[str, Case | BatchCase, CaseMismatch | None]]:
-    """The rule set, each case beside it, and how it fails; cases of sessions name several sets."""
-    from policy.cases import run
-    from policy.rules import RuleSet
-
-    if suite.batch:
-        from policy.cases.sessions import run_suite
-
-        yield from ((name, case, failed) for case, name, failed in run_suite(suite))
-        return
-    rules = RuleSet.load(suite.rules, within=suite.within)
-    for case in suite.cases():
-        yield str(suite.rules), case, run(case, rules)
-
-
 @group.command("diff")
 @click.argument("old", metavar="OLD", shell_complete=options.proposing("rules"))
 @click.argument("new", metavar="NEW", shell_complete=options.proposing("rules"))
@@ -297,22 +261,14 @@ def diff(old: str, new: str, db: str, form: str) -> int:
     """
     from dataclasses import asdict
 
-    from policy.rules import RuleSet
-    from policy.rules.diff import compare
-    from policy.rules.diff_table import diff_rows
+    from policy.audit.rule_sets import NothingInCommonError, difference_rows, differences
 
     before, after = (rule_files.rules_of_any_kind(one, db=db) for one in (old, new))
-    if isinstance(before, RuleSet) and isinstance(after, RuleSet):
-        changes = compare(before, after)
-        table = diff_rows(before, after, changes) if form == "table" else []
-    elif isinstance(before, RuleSet) or isinstance(after, RuleSet):
-        raise options.Misused("a rule set and batch rules have nothing in common to compare")
-    else:
-        from policy.batch.diff import compare as of_sessions
-        from policy.batch.diff import diff_rows as rows_of_sessions
-
-        changes = of_sessions(before, after)
-        table = rows_of_sessions(changes)
+    try:
+        changes = differences(before, after)
+    except NothingInCommonError as exc:
+        raise options.Misused(str(exc)) from exc
+    table = difference_rows(before, after, changes) if form == "table" else []
     if form == "table" and changes:
         names = (before.name, after.name) if before.name != after.name else ("old", "new")
         rows = [

@@ -45,7 +45,7 @@ def diff_rows(old: RuleSet, new: RuleSet, changes: Sequence[RuleChange]) -> list
         before, after = (found.get(key) for found in texts)
         why = next((rule.why for rule in (after, before) if rule is not None and rule.why), "")
         if change.section in _REGISTRIES:
-            why = _checks(change)
+            why = checks(change.section, change.rule)
         rows.append(
             DiffRow(
                 section=change.section,
@@ -64,11 +64,22 @@ def _shown(position: int, text: str, change: RuleChange) -> str:
     return f"{position}. {text}"
 
 
-def _checks(change: RuleChange) -> str:
-    """What a filter or scorer does, in its first sentence."""
-    info = _REGISTRIES[change.section].get(change.rule or "")
+def checks(section: str, name: str) -> str:
+    """What a filter or scorer does, in its first sentence; "" for other sections."""
+    info = _REGISTRIES.get(section, {}).get(name)
     text = " ".join(info.doc.split()) if info is not None else ""
     return text.partition(". ")[0].rstrip(".")
+
+
+def meaning(setting: str, text: str) -> str:
+    """What the value of a setting means, as `effective_rules` shows it; "" where it says itself."""
+    phrase = PHRASES.get(setting)
+    if phrase is None:
+        return ""
+    try:
+        return phrase(json.loads(text))
+    except ValueError:  # a word, which is shown without quotes
+        return phrase(text)
 
 
 def _gone(why: str) -> str:

@@ -5,11 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from policy.cluster import canonical
 from policy.rules.expressions import default_on_error
-from policy.rules.ruleset import ImportanceKey, Rule, RuleSet
+from policy.rules.ruleset import (
+    FilterUse,
+    ImportanceKey,
+    RankingCriterion,
+    Rule,
+    RuleSet,
+    ScorerUse,
+)
 from policy.rules.schema import PATCHABLE
 
 
@@ -21,8 +28,33 @@ class EffectiveRule:
     position: int  #: from 1, within the section
     id: str
     text: str  #: `deny when preemptor.preemptionPolicy == 'Never'`
+    verdict: str  #: `deny`, `ascending`, `minimize`, `weight 3`; "" for filters and settings
+    condition: str  #: what `text` says beside it: an expression, parameters, a value; "" for none
+    without_value: str  #: `holds` or `skip`, where it is not what the verdict means by itself
     why: str
     origin: str  #: `file:line`
+
+
+SECTIONS: Final[Mapping[str, str]] = {
+    "eligibility": "May the pod preempt? The first rule that holds decides.",
+    "filters": "Does the pod fit a node? The first filter that fails decides the node's status.",
+    "victims.eligible": "May a pod be a victim? The first rule that holds decides; where none"
+    " holds, it may not.",
+    "victims.forbid": "Which pods stay whatever else holds? Judged after the disruption budgets"
+    " were counted.",
+    "victims.importance": "Which pods are kept first? Each key breaks the ties of the one before.",
+    "ranking": "Which candidate is best? Each criterion keeps the best nodes, and the next one"
+    " breaks the tie.",
+    "scoring": "Which node is best for a pod that fits without preemption? Scores times weights"
+    " are added.",
+    "groups.eligibility": "May a pod group preempt? The first rule that holds decides.",
+    "groups.victims.eligible": "May a unit leave for a pod group? The first rule that holds"
+    " decides; where none holds, it may not.",
+    "groups.victims.importance": "Which units are kept first? Each key breaks the ties of the one"
+    " before.",
+    "settings": "Everything beside the lists of rules, with the defaults.",
+}
+"""What each section decides, in the order of a file."""
 
 
 def effective_rules(rule_set: RuleSet) -> tuple[EffectiveRule, ...]:
@@ -30,83 +62,111 @@ def effective_rules(rule_set: RuleSet) -> tuple[EffectiveRule, ...]:
     return tuple(_rules(rule_set))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    """A rule before it has its place."""
+
+    id: str
+    origin: str  #: key of `RuleSet.origins`
+    verdict: str = ""
+    condition: str = ""
+    without_value: str = ""
+    why: str = ""
+    joint: str = ""  #: between verdict and condition
+
+    @property
+    def text(self) -> str:
+        words = (self.verdict, self.joint if self.condition else "", self.condition)
+        answer = f", {self.without_value} where that has no value" if self.without_value else ""
+        return " ".join(word for word in words if word) + answer
+
+
 def _rules(rules: RuleSet) -> Iterator[EffectiveRule]:
-    origins = rules.origins
-    victims = rules.victims
-    sections: list[tuple[str, list[tuple[str, str, str, str]]]] = [
-        ("eligibility", [_verdict(rule) for rule in rules.eligibility]),
-        (
-            "filters",
-            [
-                (use.name, _parameters(use.parameters), "", f"filters/{use.name}")
-                for use in rules.filters
-            ],
-        ),
-        ("victims.eligible", [_verdict(rule) for rule in victims.eligible]),
-        ("victims.forbid", [_verdict(rule) for rule in victims.forbid]),
-        ("victims.importance", [_order(key) for key in victims.importance]),
-        (
-            "ranking",
-            [
-                (
-                    criterion.id,
-                    f"{criterion.direction.value} {criterion.expression or criterion.pick}",
-                    criterion.why,
-                    criterion.id,
-                )
-                for criterion in rules.ranking
-            ],
-        ),
-        (
-            "scoring",
-            [
-                (
-                    use.name,
-                    f"weight {use.weight} {_parameters(use.parameters)}".strip(),
-                    use.why,
-                    f"scoring/{use.name}",
-                )
-                for use in rules.scoring
-            ],
-        ),
-    ]
-    if rules.groups is not None:
-        units = rules.groups.victims
-        sections += [
-            ("groups.eligibility", [_verdict(rule) for rule in rules.groups.eligibility]),
-            ("groups.victims.eligible", [_verdict(rule) for rule in units.eligible]),
-            ("groups.victims.importance", [_order(key) for key in units.importance]),
-        ]
-    sections.append(("settings", list(_settings(rules))))
-    for section, entries in sections:
-        for position, (name, text, why, origin) in enumerate(entries, 1):
+    for section, entries in _sections(rules):
+        for position, entry in enumerate(entries, 1):
             yield EffectiveRule(
                 section=section,
                 position=position,
-                id=name,
-                text=text,
-                why=why,
-                origin=origins.get(origin, "default" if section == "settings" else rules.name),
+                id=entry.id,
+                text=entry.text,
+                verdict=entry.verdict,
+                condition=entry.condition,
+                without_value=entry.without_value,
+                why=entry.why,
+                origin=rules.origins.get(
+                    entry.origin, "default" if section == "settings" else rules.name
+                ),
             )
 
 
-def _order(key: ImportanceKey) -> tuple[str, str, str, str]:
-    direction = "descending" if key.descending else "ascending"
-    return key.id, f"{direction} {key.expression}", key.why, key.id
+def _sections(rules: RuleSet) -> Iterator[tuple[str, list[_Entry]]]:
+    victims = rules.victims
+    yield "eligibility", [_verdict(rule) for rule in rules.eligibility]
+    yield "filters", [_filter(use) for use in rules.filters]
+    yield "victims.eligible", [_verdict(rule) for rule in victims.eligible]
+    yield "victims.forbid", [_verdict(rule) for rule in victims.forbid]
+    yield "victims.importance", [_order(key) for key in victims.importance]
+    yield "ranking", [_criterion(criterion) for criterion in rules.ranking]
+    yield "scoring", [_scorer(use) for use in rules.scoring]
+    if rules.groups is not None:
+        units = rules.groups.victims
+        yield "groups.eligibility", [_verdict(rule) for rule in rules.groups.eligibility]
+        yield "groups.victims.eligible", [_verdict(rule) for rule in units.eligible]
+        yield "groups.victims.importance", [_order(key) for key in units.importance]
+    yield "settings", list(_settings(rules))
 
 
-def _verdict(rule: Rule) -> tuple[str, str, str, str]:
-    condition = f" when {rule.when}" if rule.when is not None else ""
-    answer = ""
-    if rule.when is not None and rule.on_error is not default_on_error(rule.verdict):
-        answer = f", {rule.on_error.value} where that has no value"
-    return rule.id, f"{rule.verdict.value}{condition}{answer}", rule.why, rule.id
+def _verdict(rule: Rule) -> _Entry:
+    usual = rule.when is None or rule.on_error is default_on_error(rule.verdict)
+    return _Entry(
+        id=rule.id,
+        origin=rule.id,
+        verdict=rule.verdict.value,
+        condition="" if rule.when is None else str(rule.when),
+        without_value="" if usual else rule.on_error.value,
+        why=rule.why,
+        joint="when",
+    )
+
+
+def _filter(use: FilterUse) -> _Entry:
+    return _Entry(id=use.name, origin=f"filters/{use.name}", condition=_parameters(use.parameters))
+
+
+def _order(key: ImportanceKey) -> _Entry:
+    return _Entry(
+        id=key.id,
+        origin=key.id,
+        verdict="descending" if key.descending else "ascending",
+        condition=str(key.expression),
+        why=key.why,
+    )
+
+
+def _criterion(criterion: RankingCriterion) -> _Entry:
+    return _Entry(
+        id=criterion.id,
+        origin=criterion.id,
+        verdict=criterion.direction.value,
+        condition=str(criterion.expression or criterion.pick),
+        why=criterion.why,
+    )
+
+
+def _scorer(use: ScorerUse) -> _Entry:
+    return _Entry(
+        id=use.name,
+        origin=f"scoring/{use.name}",
+        verdict=f"weight {use.weight}",
+        condition=_parameters(use.parameters),
+        why=use.why,
+    )
 
 
 _LISTS = frozenset(".".join(path) for path in PATCHABLE)
 
 
-def _settings(rules: RuleSet) -> Iterator[tuple[str, str, str, str]]:
+def _settings(rules: RuleSet) -> Iterator[_Entry]:
     """Everything beside the lists of rules, with the defaults."""
     pending = [("", json.loads(rules.canonical)["spec"])]
     while pending:
@@ -116,7 +176,7 @@ def _settings(rules: RuleSet) -> Iterator[tuple[str, str, str, str]]:
             pending = [(f"{prefix}{key}", item) for key, item in value.items()] + pending
         elif path not in _LISTS:
             text = value if isinstance(value, str) else canonical.text(value)
-            yield path, text, "", f"settings/{path}"
+            yield _Entry(id=path, origin=f"settings/{path}", condition=text)
 
 
 def _parameters(parameters: Mapping[str, Any]) -> str:

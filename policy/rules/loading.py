@@ -101,6 +101,9 @@ def rule_set_from_canonical(text: str) -> RuleSet:
     if not isinstance(value, dict):
         message = "not the canonical text of a rule set"
         raise RulesError([Problem(source=name, message=message)])
+    if value.get("kind") == BATCH_RULES:
+        root = from_mapping(value, name, [])
+        _refuse_sessions(RuleFile(key="", root=root, kind=PREEMPTION_RULES))
     unknown = complete(value, {"filters": FILTERS, "scoring": SCORERS})
     if unknown:
         raise RulesError(unknown)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from policy.audit.compare import Comparison
+from policy.audit.compare_documents import comparison_document
 from policy.audit.documents import instant, not_carried_out
 from policy.audit.group_compare import ComparingCycles
 from policy.audit.recorded import Skipped
@@ -94,10 +95,6 @@ def compared(
 def told(found: Comparison | Skipped) -> Mapping[str, Any]:
     """What became of a decision or cycle under other rules."""
     if isinstance(found, Skipped):
-        return {"id": found.id, "skipped": [item.value for item in found.missing]}
-    return {
-        "id": found.id,
-        "change": found.change.value,
-        "before": {"outcome": found.before.outcome.value, "node": found.before.node},
-        "after": {"outcome": found.after.outcome.value, "node": found.after.node},
-    }
+        missing = [item.value for item in found.missing]
+        return {"id": found.id, "skipped": missing, "detail": found.detail}
+    return comparison_document(found)

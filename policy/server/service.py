@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from policy.audit.judged import JudgedBefore
 from policy.server.config import Config
 from policy.server.extender.child import Child
 from policy.server.extender.desks import Desks
@@ -45,6 +46,7 @@ class PolicyService:
         self.metrics = Metrics()
         self.spool = Spool(config.spool)
         self.tracing = tracing()
+        self.judged = JudgedBefore()
         self._store: Store | None = None
         self._reader: Store | None = None
         self.follower: ClusterFollower | None = None

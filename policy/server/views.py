@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from difflib import get_close_matches
 from functools import cache
 from typing import Any, Final, TypeVar
 
 from msgspec import to_builtins
 
 from policy.audit.documents import instant, verdict
+from policy.audit.rule_sets import (
+    AnyRules,
+    NothingInCommonError,
+    RulesKind,
+    every_shipped,
+    from_canonical,
+    load_shipped,
+    shipped_kinds,
+)
+from policy.audit.rule_sets import differences as rule_changes
 from policy.audit.why_not import WhyNotError, why_not_chosen
-from policy.cases import run_beside
-from policy.cases.finding import beside
-from policy.cases.running import run_suite
+from policy.cases import beside, run_beside
+from policy.cases.linting import findings
+from policy.cases.results import case_results
 from policy.cluster import times
 from policy.cluster.objects import Node, Pod
 from policy.decision.model import document_of
-from policy.rules import RuleSet
-from policy.rules.diff import compare
+from policy.rules import RulesError, RuleSet
+from policy.rules.diff import RuleChange
 from policy.rules.explain import effective_rules
-from policy.rules.files import shipped, shipped_rules
-from policy.rules.lint import lint
+from policy.rules.files import BATCH_RULES, PREEMPTION_RULES, shipped
+from policy.rules.lint import LintWarning
 from policy.server.http import Failure
 from policy.server.security import scope
 from policy.server.security.access import Principal
@@ -35,6 +46,9 @@ from policy.store import (
     StoredDecision,
 )
 from policy.store.observed import ObservationRow
+from policy.store.read.queries import is_digest
+from policy.store.record.environments import ActivationRefused
+from policy.store.record.rule_sets import is_batch
 from policy.text.words import number
 
 _PAGE: Final = 1000
@@ -149,69 +163,166 @@ def _decided_again(service: PolicyService, row: ObservationRow) -> dict[str, Any
 # --- rules and environments ------------------------------------------------------------
 
 
+def any_rules(service: PolicyService, wanted: str) -> AnyRules:
+    """A shipped rule set by name, or a stored one by digest. Never a file of the service's host.
+
+    Raises Failure, NotFound.
+    """
+    if not wanted.strip():
+        raise Failure(400, "invalid", "no rule set is named", help=_NAMING)
+    try:
+        if wanted in shipped():
+            return load_shipped(wanted)
+        return from_canonical(_stored_rules(service, wanted))
+    except RulesError as exc:
+        raise _unusable(wanted, exc) from exc
+
+
 def rule_set(service: PolicyService, wanted: str) -> RuleSet:
-    """A shipped rule set by name, or a stored one by digest. Never a file of the service's host."""
-    if wanted in shipped():
-        return RuleSet.load(wanted)
-    return RuleSet.from_canonical(service.store.read.rule_set(wanted[:80]))
+    """One that can judge decisions, of those of `any_rules`. Raises Failure, NotFound."""
+    found = any_rules(service, wanted)
+    if isinstance(found, RuleSet):
+        return found
+    try:
+        return RuleSet.from_canonical(found.canonical)
+    except RulesError as exc:  # which says what they are for
+        raise _unusable(wanted, exc) from exc
+
+
+_NAMING: Final = "give the name of a shipped rule set, or the digest of one in the database"
+
+
+def _stored_rules(service: PolicyService, wanted: str) -> str:
+    """The canonical text of a stored rule set by (the beginning of) its digest."""
+    if not (wanted.startswith("sha256:") or is_digest(wanted)):
+        close = get_close_matches(wanted, shipped_kinds(), n=1)
+        raise NotFound(
+            f"there is no shipped rule set `{wanted[:80]}`",
+            help=f"did you mean `{close[0]}`?" if close else _NAMING,
+        )
+    return service.store.read.rule_set(wanted[:80])
+
+
+def _unusable(wanted: str, exc: RulesError) -> Failure:
+    first = exc.problems[0]
+    more = f" (and {len(exc.problems) - 1} more)" if len(exc.problems) > 1 else ""
+    return Failure(400, "invalid", f"`{wanted[:80]}`: {first.message}{more}", help=first.help)
 
 
 def rule_sets(service: PolicyService) -> list[dict[str, Any]]:
-    """Shipped rule sets, and those that environments made active."""
-    found = [{"name": name, "digest": None, "shipped": True} for name in shipped_rules()]
-    seen = set()
+    """Shipped rule sets of every kind, and beside them those that environments made active."""
+    found: list[dict[str, Any]] = [
+        {
+            "name": one.name,
+            "kind": one.kind.value,
+            "description": one.description,
+            "digest": one.digest,
+            "shipped": True,
+            "active_in": [],
+        }
+        for one in every_shipped()
+    ]
+    by_digest = {one["digest"]: one for one in found}
     for row in service.store.read.environments():
         for activation in service.store.read.activations(row.name):
-            if activation.rule_set_digest not in seen:
-                seen.add(activation.rule_set_digest)
-                found.append(
-                    {
-                        "name": activation.rule_set,
-                        "digest": activation.rule_set_digest,
-                        "shipped": False,
-                    }
-                )
-    return found
+            digest = activation.rule_set_digest
+            if digest not in by_digest:
+                batch = is_batch(service.store.read.rule_set(digest))
+                by_digest[digest] = {
+                    "name": activation.rule_set,
+                    "kind": (RulesKind.BATCH if batch else RulesKind.RULE_SET).value,
+                    "description": "",
+                    "digest": digest,
+                    "shipped": False,
+                    "active_in": [],
+                }
+        if row.active is not None:
+            by_digest[row.active.rule_set_digest]["active_in"].append(row.name)
+    return list(by_digest.values())
 
 
-def described(rules: RuleSet) -> dict[str, Any]:
+def described(rules: AnyRules) -> dict[str, Any]:
+    rows = effective_rules(rules) if isinstance(rules, RuleSet) else ()
     return {
         "name": rules.name,
         "digest": rules.digest,
+        "kind": PREEMPTION_RULES if isinstance(rules, RuleSet) else BATCH_RULES,
         "canonical": rules.canonical,
-        "rules": [asdict(rule) for rule in effective_rules(rules)],
+        "rules": [asdict(rule) for rule in rows],
     }
 
 
-def judged(wanted: str, rules: RuleSet) -> dict[str, Any]:
-    """What lint says of a rule set, and how the cases beside a shipped one end; None without."""
-    found = [
+def uses(service: PolicyService, rules: AnyRules) -> dict[str, Any]:
+    """How often each rule decided, in the last days and over all of them (`days` null)."""
+    counts = service.store.read.rule_counts(rules.digest, now_ms=service.clock(), days=USE_DAYS)
+    return {
+        "digest": rules.digest,
+        "days": [*counts.days, None],
+        "decisions": counts.decisions,
+        "rules": [
+            {"section": section, "rule": rule, "decisions": found}
+            for (section, rule), found in sorted(counts.rules.items())
+        ],
+    }
+
+
+USE_DAYS: Final = (7, 90)
+"""Spans for which it is said how often rules decided, today included."""
+
+
+def judged(shipped_name: str | None, rules: AnyRules) -> dict[str, Any]:
+    """What lint says of rules, and how the cases beside a shipped file end; None without."""
+    if shipped_name is not None:
+        return _judged_shipped(shipped_name)
+    return {"lint": _found(findings(rules, rules.digest, stored=True)), "cases": None}
+
+
+@cache
+def _judged_shipped(name: str) -> dict[str, Any]:
+    """Run once in a process: shipped rules and their cases do not change meanwhile."""
+    found = findings(load_shipped(name), name, stored=False)
+    return {"lint": _found(found), "cases": _cases(name)}
+
+
+def _found(warnings: Iterable[LintWarning]) -> list[dict[str, Any]]:
+    return [
         {
             "rule": warning.rule,
             "finding": warning.finding.value,
             "message": warning.message,
             "help": warning.help,
         }
-        for warning in lint(rules)
+        for warning in warnings
     ]
-    return {"lint": found, "cases": _cases(wanted) if wanted in shipped() else None}
 
 
-@cache
 def _cases(name: str) -> list[dict[str, Any]] | None:
-    """Run once in a process: shipped rule sets and their cases do not change meanwhile."""
     suite = beside(name)
     if suite is None:
         return None
-    failed = {mismatch.place: mismatch.differences for mismatch in run_suite(suite)}
     return [
-        {"note": case.note, "passed": case.place not in failed, "why": failed.get(case.place, ())}
-        for case in suite.cases()
+        {
+            "rules": rules,
+            "note": case.note,
+            "place": case.place,
+            "passed": failed is None,
+            "why": failed.differences if failed is not None else (),
+        }
+        for rules, case, failed in case_results(suite)
     ]
 
 
-def differences(old: RuleSet, new: RuleSet) -> list[dict[str, Any]]:
-    return [asdict(change) for change in compare(old, new)]
+def differences(old: AnyRules, new: AnyRules) -> list[dict[str, Any]]:
+    """Raises Failure where they are of different kinds."""
+    return [asdict(change) for change in changes(old, new)]
+
+
+def changes(old: AnyRules, new: AnyRules) -> tuple[RuleChange, ...]:
+    """Raises Failure where they are of different kinds."""
+    try:
+        return rule_changes(old, new)
+    except NothingInCommonError as exc:
+        raise Failure(400, "invalid", str(exc)) from exc
 
 
 def activation(row: ActivationRow) -> dict[str, Any]:
@@ -244,15 +355,15 @@ def activate(
 ) -> dict[str, Any]:
     """Make a rule set active; the ledger names who did it. Its cases have to pass."""
     _need_reason(reason)
-    chosen = rule_set(service, rules)
+    chosen = any_rules(service, rules)
     failures = run_beside(rules) if rules in shipped() else ()
     if failures:
         raise Failure(409, "conflict", f"{number(len(failures), 'failing case')} of `{rules}`")
     before = service.store.read.environment(name).active
     if before is not None and before.rule_set_digest == chosen.digest:
         raise Failure(409, "conflict", f"`{chosen.name}` is active in `{name}` already")
-    return activation(
-        service.store.record.activate(
+    return _activated(
+        lambda: service.store.record.activate(
             name,
             rules=chosen,
             reason=reason,
@@ -267,11 +378,18 @@ def roll_back(
     service: PolicyService, principal: Principal, name: str, *, reason: str
 ) -> dict[str, Any]:
     _need_reason(reason)
-    return activation(
-        service.store.record.roll_back(
+    return _activated(
+        lambda: service.store.record.roll_back(
             name, reason=reason, at_ms=service.clock(), actor=principal.name
         )
     )
+
+
+def _activated(write: Callable[[], ActivationRow]) -> dict[str, Any]:
+    try:
+        return activation(write())
+    except ActivationRefused as exc:
+        raise Failure(409, "conflict", exc.message, help=exc.help) from exc
 
 
 def _need_reason(reason: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -147,6 +147,10 @@ Number = Annotated[int, Field(ge=1, le=2**62)]
 SqlInteger = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
 
+MOST_JUDGED: Final = 500
+"""Newest decisions that are judged at once."""
+
+
 class CompareRequest(_Strict):
     """Judge recorded decisions by other rules."""
 
@@ -157,11 +161,25 @@ class CompareRequest(_Strict):
     groups: list[Number] = Field(
         default_factory=list, max_length=200, description="Numbers of cycles of pod groups."
     )
+    newest: int | None = Field(
+        None,
+        ge=1,
+        le=MOST_JUDGED,
+        description="In place of numbers: so many of the newest decisions, and as many cycles.",
+    )
+    cluster: str | None = Field(
+        None, max_length=253, description="Of which cluster `newest` are; of all by default."
+    )
 
     @model_validator(mode="after")
     def _something(self) -> CompareRequest:
-        if not self.ids and not self.groups:
-            raise ValueError("give `ids`, `groups` or both")
+        if self.newest is None:
+            if self.cluster is not None:
+                raise ValueError("`cluster` goes with `newest`")
+            if not self.ids and not self.groups:
+                raise ValueError("give `ids`, `groups` or both, or `newest`")
+        elif self.ids or self.groups:
+            raise ValueError("give either `newest`, or `ids` and `groups`")
         return self
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -24,6 +25,8 @@ from policy.server.security.tokens import Role
 from policy.server.service import PolicyService
 
 BASE: Final = "/api/v1"
+_NAME: Final = re.compile(r"\{(name|other)\}")
+"""Parameters that may hold slashes, as names of environments and of their shipped rules do."""
 IMMUTABLE: Final = "private, max-age=31536000, immutable"
 
 
@@ -93,7 +96,8 @@ def route(operation: ApiOperation, service: PolicyService, access: Access) -> Ro
             result = await answer()
         return _response(request, operation, result)
 
-    return Route(BASE + operation.path, endpoint, methods=[operation.method], name=operation.name)
+    path = _NAME.sub(r"{\1:path}", BASE + operation.path)
+    return Route(path, endpoint, methods=[operation.method], name=operation.name)
 
 
 def query_of(operation: ApiOperation | Stream, request: Request) -> BaseModel:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any, Final
 
+from policy.audit.compare_documents import summary_document
 from policy.audit.documents import instant
+from policy.audit.newest import judge_newest
 from policy.audit.recorded import Comparing
 from policy.cluster.objects import Pod
 from policy.server import cycles, supposing, views
@@ -134,14 +136,19 @@ def _rule_sets(asked: ApiRequest) -> ApiResult:
 
 
 def _rule_set(asked: ApiRequest) -> ApiResult:
-    found = views.rule_set(asked.service, asked.path["name"])
+    found = views.any_rules(asked.service, asked.path["name"])
     return ApiResult(document=views.described(found), immutable=asked.path["name"] == found.digest)
 
 
 def _difference(asked: ApiRequest) -> ApiResult:
-    old = views.rule_set(asked.service, asked.path["name"])
-    new = views.rule_set(asked.service, asked.path["other"])
+    old = views.any_rules(asked.service, asked.path["name"])
+    new = views.any_rules(asked.service, asked.path["other"])
     return ApiResult(document={"changes": views.differences(old, new)})
+
+
+def _uses(asked: ApiRequest) -> ApiResult:
+    found = views.any_rules(asked.service, asked.path["name"])
+    return ApiResult(document=views.uses(asked.service, found))
 
 
 def _state(asked: ApiRequest) -> ApiResult:
@@ -208,13 +215,28 @@ def _what_if(asked: ApiRequest) -> ApiResult:
 
 
 def _compare(asked: ApiRequest) -> ApiResult:
-    rules = views.rule_set(asked.service, asked.body.rules)
-    found = [
-        *Comparing(rules)(asked.service.store, sorted(set(asked.body.ids))),
-        *cycles.compared(asked.service, asked.body.groups, rules),
+    body, service = asked.body, asked.service
+    rules = views.rule_set(service, body.rules)
+    document: dict[str, Any] = {"rules": rules.name, "digest": rules.digest}
+    if body.newest is not None:
+        found = judge_newest(
+            service.store, rules, cluster=body.cluster, limit=body.newest, known=service.judged
+        )
+        return ApiResult(
+            document={
+                **document,
+                **summary_document(found.summary),
+                "decisions": [
+                    *(cycles.told(one) for one in found.changed),
+                    *(cycles.told(one) for one in found.skipped),
+                ],
+            }
+        )
+    judged = [
+        *Comparing(rules)(service.store, sorted(set(body.ids))),
+        *cycles.compared(service, body.groups, rules),
     ]
-    told = [cycles.told(one) for one in found]
-    return ApiResult(document={"rules": rules.name, "digest": rules.digest, "decisions": told})
+    return ApiResult(document={**document, "decisions": [cycles.told(one) for one in judged]})
 
 
 def _heads(asked: ApiRequest) -> ApiResult:
@@ -360,7 +382,7 @@ OPERATIONS: Final = (
         name="compare",
         call=_compare,
         body=models.CompareRequest,
-        summary="What other rules would have decided.",
+        summary="What other rules would have decided: of `newest`, sums and those that differ.",
     ),
     ApiOperation(
         method="GET",
@@ -403,7 +425,22 @@ OPERATIONS: Final = (
         path="/rule-sets",
         name="listRuleSets",
         call=_rule_sets,
-        summary="Shipped rule sets, and those that were active.",
+        summary="Shipped rule sets of every kind, and those that were active.",
+    ),
+    # Names may hold slashes, so what is below a name comes before the name itself.
+    ApiOperation(
+        method="GET",
+        path="/rule-sets/{name}/diff/{other}",
+        name="diffRuleSets",
+        call=_difference,
+        summary="What changes from one rule set to another.",
+    ),
+    ApiOperation(
+        method="GET",
+        path="/rule-sets/{name}/uses",
+        name="getRuleUses",
+        call=_uses,
+        summary="How often each rule decided: in 7 and in 90 days, today included, and over all.",
     ),
     ApiOperation(
         method="GET",
@@ -411,13 +448,6 @@ OPERATIONS: Final = (
         name="getRuleSet",
         call=_rule_set,
         summary="One rule set by name or digest: its rules and its canonical text.",
-    ),
-    ApiOperation(
-        method="GET",
-        path="/rule-sets/{name}/diff/{other}",
-        name="diffRuleSets",
-        call=_difference,
-        summary="What changes from one rule set to another.",
     ),
     ApiOperation(
         method="GET",

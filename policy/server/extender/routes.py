@@ -51,7 +51,8 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
     return [
         *(Route(f"/extender/{v}", extender.serve, methods=["POST"], name=v) for v in _VERBS),
         *(
-            Route(f"/extender/{{environment}}/{v}", extender.serve, methods=["POST"], name=v)
+            # Names of environments may hold slashes.
+            Route(f"/extender/{{environment:path}}/{v}", extender.serve, methods=["POST"], name=v)
             for v in _VERBS
         ),
         Route("/extender/{rest:path}", extender.unknown, methods=["POST"]),
@@ -68,6 +69,8 @@ class ExtenderEndpoint:
 
     async def serve(self, request: Request) -> Response:
         """One call of one of the verbs."""
+        if request.path_params.get("environment") == "":  # `/extender//preempt`
+            return await self.unknown(request)
         with self._room.share() as take:
             return await self._answered(request, take)
 

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from policy.audit.documents import instant
+from policy.audit.rule_sets import single_pod_names
 from policy.server import views
 from policy.server.http import Failure, in_thread
 from policy.server.pages.surface import Pages
@@ -23,7 +24,7 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
     given = request.query_params
     verdict, rules = given.get("verdict", "")[:20], given.get("rules", "")[:253]
     found = await in_thread(observed, pages.service, principal, verdict=verdict, rules=rules)
-    names = [one["name"] for one in views.rule_sets(pages.service) if one["shipped"]]
+    names = single_pod_names()
     return pages.page(
         request,
         principal,

@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from policy.audit.compare import duration
 from policy.audit.documents import instant
 from policy.server.http import Failure, problem
 from policy.server.security.access import Access, Principal
@@ -29,6 +30,7 @@ TEMPLATES: Final = Environment(
     finalize=lambda value: printable(value) if type(value) is str else value,
 )
 TEMPLATES.filters["instant"] = instant
+TEMPLATES.filters["duration"] = duration
 
 
 def _static_files() -> dict[str, tuple[bytes, str]]:

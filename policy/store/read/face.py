@@ -10,7 +10,16 @@ from policy.store.faces import Face, reads, streams
 if TYPE_CHECKING:
     from policy.store import cluster_identity as identities
     from policy.store import outcomes
-    from policy.store.read import evictions, history, hits, observed, queries, reports, tables
+    from policy.store.read import (
+        evictions,
+        history,
+        hits,
+        observed,
+        queries,
+        reports,
+        rule_counts,
+        tables,
+    )
     from policy.store.record import environments, schedulers, sessions, simulating
 else:  # a list of decisions should not wait for what reads sessions, reports or observations
     identities = lazy.Functions("policy.store.cluster_identity")
@@ -21,6 +30,7 @@ else:  # a list of decisions should not wait for what reads sessions, reports or
     observed = lazy.Functions("policy.store.read.observed")
     queries = lazy.Functions("policy.store.read.queries")
     reports = lazy.Functions("policy.store.read.reports")
+    rule_counts = lazy.Functions("policy.store.read.rule_counts")
     tables = lazy.Functions("policy.store.read.tables")
     environments = lazy.Functions("policy.store.record.environments")
     schedulers = lazy.Functions("policy.store.record.schedulers")
@@ -63,6 +73,7 @@ class ReadFace(Face):
     tries_while_nominated = reads(reports.tries_while_nominated)
     rule_sets_used = reads(reports.rule_sets_used)
     rule_uses = reads(reports.rule_uses)
+    rule_counts = reads(rule_counts.rule_counts)
     rows = streams(tables.rows)
     rows_by_day = streams(tables.rows_by_day)
     observations = reads(observed.observations)

@@ -112,6 +112,11 @@ def _base() -> Select[Any]:
     )
 
 
+def is_digest(text: str) -> bool:
+    """Does it look like a digest, or the beginning of one?"""
+    return _DIGEST.fullmatch(text) is not None
+
+
 def digest_range(prefix: str) -> tuple[str, str]:
     """The first digest with a prefix, and the first that is beyond them all."""
     full = prefix if prefix.startswith("sha256:") else f"sha256:{prefix}"
@@ -121,7 +126,7 @@ def digest_range(prefix: str) -> tuple[str, str]:
 def rule_set_ids(connection: Connection, wanted: str) -> list[int]:
     """Numbers of the rule sets with that name, or with a digest that begins so."""
     condition = RULE_SETS.c.name == wanted
-    if _DIGEST.fullmatch(wanted):
+    if is_digest(wanted):
         low, high = digest_range(wanted)
         condition = or_(condition, (RULE_SETS.c.digest >= low) & (RULE_SETS.c.digest < high))
     return list(connection.execute(select(RULE_SETS.c.id).where(condition)).scalars())
@@ -403,7 +408,7 @@ def _find(
         found = connection.execute(among.where(DECISIONS.c.id == int(text))).first()
         if found is not None:
             return found._asdict()
-    if _DIGEST.fullmatch(text):
+    if is_digest(text):
         low, high = digest_range(text)
         query = among.where(DECISIONS.c.digest >= low, DECISIONS.c.digest < high)
         matches = connection.execute(query.order_by(DECISIONS.c.id.desc()).limit(2)).all()

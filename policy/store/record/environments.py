@@ -74,7 +74,7 @@ def activate(
 
     instead_of: digest of the rule set that must be active until now, as something was proved
     against it. Raises NotFound for an unknown environment, RuleSetChanged where another one is,
-    StoreError where the environment holds rules of the other kind.
+    ActivationRefused where the environment holds rules of the other kind.
     """
     rule_set = RuleSetText.of(rules)
     head = lock_head(connection, environment(connection, name).cluster)
@@ -91,7 +91,7 @@ def activate(
     ).first()
     batch = rule_sets.is_batch(rule_set.canonical)
     if last is not None and bool(last.batch) != batch:
-        raise StoreError(
+        raise ActivationRefused(
             f"environment `{name}` holds {KINDS[bool(last.batch)]}, and not {KINDS[batch]} such as"
             f" `{rule_set.name}`",
             help="give it an environment of its own: `policy env create NAME`",
@@ -121,6 +121,10 @@ def activate(
         activation_id=row["id"],
     )
     return activations(connection, name, limit=1)[0]
+
+
+class ActivationRefused(StoreError):
+    """What was asked for does not go with what was active before."""
 
 
 class RuleSetChanged(StoreError):
@@ -204,7 +208,7 @@ def roll_back(
 ) -> ActivationRow:
     """Activate what was active before; doing it again goes further back.
 
-    Raises NotFound, or StoreError where there is nothing to go back to.
+    Raises NotFound, or ActivationRefused where there is nothing to go back to.
     """
     lock_head(connection, environment(connection, name).cluster)
     stack: list[ActivationRow] = []
@@ -214,7 +218,7 @@ def roll_back(
         else:
             stack.append(row)
     if len(stack) < 2:
-        raise StoreError(
+        raise ActivationRefused(
             f"environment `{name}` has no earlier rule set to go back to",
             help=f"`policy env show {name}` lists what was active",
         )
