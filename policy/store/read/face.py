@@ -10,12 +10,22 @@ from policy.store.faces import Face, reads, streams
 if TYPE_CHECKING:
     from policy.store import cluster_identity as identities
     from policy.store import outcomes
-    from policy.store.read import evictions, history, hits, observed, queries, reports, tables
+    from policy.store.read import (
+        evictions,
+        figures,
+        history,
+        hits,
+        observed,
+        queries,
+        reports,
+        tables,
+    )
     from policy.store.record import environments, schedulers, sessions, simulating
 else:  # a list of decisions should not wait for what reads sessions, reports or observations
     identities = lazy.Functions("policy.store.cluster_identity")
     outcomes = lazy.Functions("policy.store.outcomes")
     evictions = lazy.Functions("policy.store.read.evictions")
+    figures = lazy.Functions("policy.store.read.figures")
     history = lazy.Functions("policy.store.read.history")
     hits = lazy.Functions("policy.store.read.hits")
     observed = lazy.Functions("policy.store.read.observed")
@@ -74,3 +84,12 @@ class ReadFace(Face):
     cluster_identity = reads(identities.known)
     gaps = reads(observed.gaps)
     history = reads(history.figures)
+    preemptions_by_hour = reads(figures.preemptions_by_hour)
+    decisions_by_day = reads(figures.decisions_by_day)
+    days_with_decisions = reads(figures.days_with_decisions)
+    evicted_within = reads(figures.evicted_within)
+    outcomes_within = reads(figures.outcomes_within)
+    nominated_pods = reads(figures.nominated_pods)
+    broken_budgets = reads(figures.broken_budgets)
+    newest_verdicts = reads(figures.newest_verdicts)
+    state_ages = reads(figures.state_ages)
