@@ -18,7 +18,7 @@ from policy.server.api.operations import query_of
 from policy.server.api.table import EXPORT, EXPORT_CSV, wanted_of
 from policy.server.http import Failure, in_thread, of_store
 from policy.server.pages.bars import Bar, bars
-from policy.server.pages.surface import PAGE, Pages
+from policy.server.pages.surface import HTMX, PAGE, Pages
 from policy.server.security.access import Principal
 from policy.server.service import PolicyService
 from policy.store import StoreError
@@ -67,7 +67,7 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
         values["message"] = failure.message.removeprefix("query: ")
     kept = {name: value for name, value in given.items() if name not in ("after", "limit")}
     seen = {**given, "limit": given.get("limit", PAGE)}
-    return pages.page(
+    answer = pages.page(
         request,
         principal,
         "decisions.html",
@@ -86,6 +86,9 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
         document="/api/v1/decisions?" + urlencode(seen),
         **values,
     )
+    if HTMX in request.headers:  # without the fields that are empty
+        answer.headers["HX-Push-Url"] = f"/decisions?{urlencode(given)}" if given else "/decisions"
+    return answer
 
 
 def _timeless(given: Mapping[str, str]) -> dict[str, str]:
@@ -185,11 +188,13 @@ def _by_day(
     read = service.store.read
     preempting = query.outcome == Outcome.PREEMPT.value
     what = "Preemptions" if preempting else "Decisions"
-    ends = read.days_with_decisions(query.cluster)
-    if ends is not None:
-        since_ms, until_ms = max(since_ms, ends[0]), min(until_ms, ends[1] + DAY_MS)
-    if ends is None or since_ms >= until_ms:
-        return Histogram(title=f"{what} per day", note="None in this time.")
+    if until_ms - since_ms > _BARS * DAY_MS:
+        # Not of years without any.
+        ends = read.days_with_decisions(query.cluster)
+        if ends is not None:
+            since_ms, until_ms = max(since_ms, ends[0]), min(until_ms, ends[1] + DAY_MS)
+        if ends is None or since_ms >= until_ms:
+            return Histogram(title=f"{what} per day: 0", note="There is none in this time.")
     first_ms = since_ms // DAY_MS * DAY_MS
     days = -(-(until_ms - first_ms) // DAY_MS)
     step = next((one for one in _DAYS if days <= one * _BARS), _DAYS[-1])

@@ -189,17 +189,17 @@ def _first(at_ms: int, length_ms: int) -> int:
     return -(-at_ms // length_ms)
 
 
-_EVICTED: Final = f"""
+_EVICTED: Final = """
 WITH parts AS MATERIALIZED ( -- of days, at both ends
     SELECT victim_namespace, victim_owner, cluster
     FROM v_victims
-    WHERE evicted AND (:cluster = '' OR cluster = :cluster) AND {{of_parts}}
-          AND now_ms >= :since AND now_ms < :first_day * {DAY_MS} AND now_ms < :until
+    WHERE evicted AND (:cluster = '' OR cluster = :cluster) AND {of_parts}
+          AND now_ms >= :since AND now_ms < :first_ms AND now_ms < :until
     UNION ALL
     SELECT victim_namespace, victim_owner, cluster
     FROM v_victims
-    WHERE evicted AND (:cluster = '' OR cluster = :cluster) AND {{of_parts}}
-          AND now_ms >= :behind_day * {DAY_MS} AND now_ms >= :first_day * {DAY_MS}
+    WHERE evicted AND (:cluster = '' OR cluster = :cluster) AND {of_parts}
+          AND now_ms >= :behind_ms AND now_ms >= :first_ms
           AND now_ms < :until
 ),
 whole AS (
@@ -207,7 +207,7 @@ whole AS (
     FROM clusters c
     CROSS JOIN eviction_totals t
     WHERE t.cluster_id = c.id AND (:cluster = '' OR c.name = :cluster)
-          AND t.day >= :first_day AND t.day < :behind_day AND {{of_whole}}
+          AND t.day >= :first_day AND t.day < :behind_day AND {of_whole}
     GROUP BY t.workload_id
 ),
 lost AS MATERIALIZED (
@@ -264,7 +264,9 @@ def evicted_within(
         "since": since_ms,
         "until": until_ms,
         "first_day": _first(since_ms, DAY_MS),
+        "first_ms": _first(since_ms, DAY_MS) * DAY_MS,
         "behind_day": until_ms // DAY_MS,
+        "behind_ms": until_ms // DAY_MS * DAY_MS,
         "limit": limit,
     }
     if namespaces is not None:
