@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from policy.audit.documents import instant
 from policy.store import EnvironmentRow, LedgerHead, Store
 from policy.store.read.figures import DAY_MS, HOUR_MS, BrokenBudget, Evicted, NominatedPod
 
@@ -152,3 +153,82 @@ def _budgets(broken: list[BrokenBudget]) -> tuple[BudgetHealth, ...]:
         for (budget, space), ones in found.items()
     ]
     return tuple(sorted(counted, key=lambda b: (-b.evictions, b.namespace, b.budget or "")))
+
+
+def document(found: Health, *, now_ms: int) -> dict[str, Any]:
+    """The figures as programs get them; times as RFC 3339."""
+    return {
+        "since": instant(found.since_ms),
+        "until": instant(found.until_ms),
+        "preemptions": found.preemptions,
+        "by_hour": [
+            {"hour": instant(begin), "preemptions": count}
+            for begin, count in sorted(found.by_hour.items())
+        ],
+        "outcomes": dict(found.outcomes),
+        "clusters": [_of_cluster(one, now_ms) for one in found.clusters],
+        "environments": [
+            {
+                "environment": row.name,
+                "cluster": row.cluster,
+                "rule_set": row.active.rule_set if row.active else None,
+                "digest": row.active.rule_set_digest if row.active else None,
+                "since": instant(row.active.at_ms) if row.active else None,
+            }
+            for row in found.environments
+        ],
+        "namespaces": [
+            {"namespace": name, "evictions": count} for name, count in found.evicted.namespaces
+        ],
+        "workloads": [
+            {
+                "cluster": one.cluster,
+                "workload": f"{one.namespace}/{one.owner}",
+                "evictions": one.evictions,
+            }
+            for one in found.evicted.workloads
+        ],
+        "nominated": [
+            {
+                "cluster": one.cluster,
+                "pod": one.pod,
+                "priority": one.priority,
+                "node": one.node,
+                "since": instant(one.since_ms),
+                "decision": one.decision_id,
+            }
+            for one in found.nominated
+        ],
+        "more_nominated": found.more_nominated,
+        "budgets": [
+            {
+                "budget": one.budget,
+                "namespace": one.namespace,
+                "evictions": one.evictions,
+                "newest": instant(one.newest_ms),
+                "decision": one.newest_decision,
+            }
+            for one in found.budgets
+        ],
+    }
+
+
+def _of_cluster(one: ClusterHealth, now_ms: int) -> dict[str, Any]:
+    return {
+        "cluster": one.cluster,
+        "preemptions": one.preemptions,
+        "victims": one.victims,
+        "pdb_violations": one.pdb_violations,
+        "revision": one.revision,
+        "state_age_seconds": (
+            None if one.state_at_ms is None else max(0, now_ms - one.state_at_ms) // 1000
+        ),
+        "ledger": (
+            None
+            if one.head is None
+            else {"sequence": one.head.sequence, "at": instant(one.head.at_ms)}
+        ),
+        "observed": one.observed,
+        "same": one.same,
+        "verdicts": dict(one.verdicts),
+    }

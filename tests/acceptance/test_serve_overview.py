@@ -1,9 +1,10 @@
-"""The first page and the list of decisions: figures out of totals, filters, bars, exports, errors."""
+"""The first page and the list of decisions: figures, filters, bars, exports, errors."""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 import shutil
 import time
@@ -19,6 +20,7 @@ from policy.audit.documents import instant
 from policy.server.security.tokens import Role, TokenFile
 from policy.store import Store
 from policy.store.read.figures import HOUR_MS
+from tests.acceptance.commands import Policy
 from tests.contract.builders import (
     BY_HAND,
     a_cluster,
@@ -48,18 +50,23 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
+def db(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> str:
+    """A migrated database, which `service` fills."""
+    path = str(tmp_path_factory.mktemp("overview") / "policy.db")
+    shutil.copy(sqlite_template, path)
+    return path
+
+
+@pytest.fixture(scope="module")
 def service(
-    tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path, tokens: dict[str, str]
+    tmp_path_factory: pytest.TempPathFactory, db: str, tokens: dict[str, str]
 ) -> Iterator[Serving]:
     """Decision 1 of two days ago; 2 and 3 of this day, the last of which is carried out.
 
     1: jobs/b. 2: four pods of shop and one of jobs. 3: shop/web-2, and shop/web-1 against its
-    budget. A pod of lab waits since today in cluster `default`; cluster `other` has hardly anything.
+    budget. A pod of lab waits since today in cluster `default`; `other` has hardly anything.
     """
-    folder = tmp_path_factory.mktemp("overview")
-    path = str(folder / "policy.db")
-    shutil.copy(sqlite_template, path)
-    with Store.open(path) as store:
+    with Store.open(db) as store:
         store.record.import_objects("default", a_cluster(), at_ms=RECENT, source="test")
         store.record.import_objects("other", [a_pod("lab/x")], at_ms=NOW, source="test")
         store.record.create_environment("prod", "default", at_ms=NOW, actor="ann")
@@ -89,7 +96,8 @@ def service(
                 actor="ann",
                 at_ms=NOW,
             )
-    started = serving.serve(path, folder, "--tokens", tokens["file"])
+    folder = tmp_path_factory.mktemp("served")
+    started = serving.serve(db, folder, "--tokens", tokens["file"])
     started.ready()
     yield started
     assert started.stop() == 0
@@ -142,6 +150,21 @@ def test_the_overview_says_how_each_cluster_is(service: Serving, tokens: dict[st
     ]
     assert [row[:3] for row in table(day, "budgets")] == [["shop/web", "shop", "1"]]
     assert table(day, "environments")[0][:3] == ["prod", "default", "kube-1.36"]
+
+
+def test_the_api_and_the_command_have_the_same_figures(
+    service: Serving, tokens: dict[str, str], policy: Policy, db: str
+) -> None:
+    """Not for who is limited to namespaces."""
+    api = got(service, tokens["viewer"], "/api/v1/overview?days=7&cluster=default").json()
+    named = ("--db", db, "--days", "7", "--cluster", "default", "--output", "json")
+    told = json.loads(policy("report", "health", *named).out)
+    for one in (api, told):
+        del one["clusters"][0]["state_age_seconds"]  # it grows meanwhile
+    assert api == told
+    hours = [RECENT // HOUR_MS * HOUR_MS, BEFORE // HOUR_MS * HOUR_MS]
+    assert [one["hour"] for one in api["by_hour"]] == [instant(at) for at in sorted(hours)]
+    assert got(service, tokens["limited"], "/api/v1/overview").status_code == 403
 
 
 def test_the_overview_of_one_cluster(service: Serving, tokens: dict[str, str]) -> None:
@@ -250,7 +273,7 @@ def test_bars_say_what_they_count(
 def test_csv_is_the_list_as_a_spreadsheet_takes_it(
     service: Serving, tokens: dict[str, str]
 ) -> None:
-    """Every line whole, in the order of the list; a text is no formula; downloads hold all pages."""
+    """Every line whole, in the order of the list; no text is a formula; all pages are in it."""
     page = got(service, tokens["viewer"], "/decisions?since=7d&limit=2&after=4").text
     links = [unescape(one) for one in re.findall(r'href="(/api/v1/export/[^"]*)"', page)]
     assert links == [

@@ -1,4 +1,4 @@
-"""Figures of a stretch of time: what the overview and the bars of a list show, on both databases."""
+"""Figures of a stretch of time, for the overview and the bars of a list; on both databases."""
 
 from __future__ import annotations
 

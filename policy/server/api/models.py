@@ -60,6 +60,13 @@ class DecisionsQuery(_Strict):
     )
 
 
+class OverviewQuery(_Strict):
+    """Of which time, and which cluster."""
+
+    cluster: str | None = Field(None, max_length=253, description="Only this cluster.")
+    days: int = Field(1, ge=1, le=366, description="Up to the end of the hour that has begun.")
+
+
 class ObservationsQuery(_Strict):
     """Which preemptions of clusters' own schedulers, newest first."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any, Final
 
+from policy.audit import health
 from policy.audit.documents import instant
 from policy.audit.recorded import Comparing
 from policy.cluster.names import typed_pod
@@ -45,6 +46,14 @@ def _decisions(asked: ApiRequest) -> ApiResult:
     rows, lines = views.decisions(asked.service, asked.principal, wanted, limit=limit)
     following = {"after": rows[-1].id} if len(rows) == limit else {}
     return ApiResult(document={"decisions": lines}, next=following)
+
+
+def _overview(asked: ApiRequest) -> ApiResult:
+    now_ms = asked.service.clock()
+    found = health.health(
+        asked.service.store, cluster=asked.query.cluster, days=asked.query.days, now_ms=now_ms
+    )
+    return ApiResult(document=health.document(found, now_ms=now_ms))
 
 
 def _decision(asked: ApiRequest) -> ApiResult:
@@ -468,6 +477,14 @@ OPERATIONS: Final = (
         summary="One statement that reads; ends after 10 seconds. For a token that is limited to"
         " namespaces on a copy of what it may see: the tables `decisions`, `victims`,"
         " `group_cycles` and `group_victims`.",
+    ),
+    ApiOperation(
+        method="GET",
+        path="/overview",
+        name="getOverview",
+        call=_overview,
+        query=models.OverviewQuery,
+        summary="How preemption goes, as the first page shows it: by cluster, by hour, who waits.",
     ),
     ApiOperation(
         method="GET",

@@ -177,8 +177,9 @@ def _by_hour(
     return Histogram(
         title=f"{title}: {sum(counts.values())}",
         bars=bars(counts, since_ms=since_ms, count=count, step_ms=HOUR_MS, given=given),
-        note="Whole hours (UTC) of preemptions that took place: calls that were answered otherwise,"
-        " as in shadow mode, are not counted; those of batch sessions are, and are not listed here.",
+        note="Whole hours (UTC) of preemptions that took place: calls that were answered"
+        " otherwise, as in shadow mode, are not counted; those of batch sessions are, and are not"
+        " listed here.",
     )
 
 
