@@ -60,6 +60,7 @@ def command(
       policy decisions --namespace shop --output csv
     """
     from policy.cli.view import SUMMARY, SUMMARY_RIGHT, summary
+    from policy.cluster.names import typed_pod
 
     with session.open_store(db) as store:
         found = store.read.decisions(
@@ -68,8 +69,8 @@ def command(
             until_ms=options.millis(until),
             namespace=namespace,
             node=node,
-            pod=_named(pod),
-            victim=_named(victim),
+            pod=typed_pod(pod),
+            victim=typed_pod(victim),
             workload=workload,
             rule_set=rules,
             outcome=outcome,
@@ -84,8 +85,3 @@ def command(
     output.rows(lines, form, columns=columns, right=SUMMARY_RIGHT)
     output.say_newest(limit, more=more)
     return Exit.OK
-
-
-def _named(pod: str | None) -> str | None:
-    """The key of a pod; one without a namespace is in `default`."""
-    return pod if pod is None or "/" in pod else f"default/{pod}"

@@ -257,13 +257,14 @@ def _number_behind(prefix: str, text: str) -> int | None:
 
 
 def instant(_: click.Context, param: click.Parameter, text: str | None) -> datetime | None:
-    """Callback of an option that takes a time as people type it: `policy.cli.instants`.
+    """Callback of an option that takes a time as people type it: `policy.audit.instants`.
 
     What the text left open is said on standard error.
     """
     if text is None:
         return None
-    from policy.cli import instants, output
+    from policy.audit import instants
+    from policy.cli import output
 
     try:
         found = instants.read(text, now=clock())

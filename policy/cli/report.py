@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from policy.cli import options, output, period, rule_files, session
+from policy.cli import options, output, period, report_health, rule_files, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
@@ -70,6 +70,9 @@ def group() -> None:
     Example:
       policy report thrash --since 7d
     """
+
+
+group.add_command(report_health.health)
 
 
 @group.command("thrash")

@@ -52,3 +52,8 @@ def valid_label_key(key: str) -> bool:
 def valid_label_value(value: str) -> bool:
     """At most 63 letters, digits, `-`, `_` and `.`, or nothing."""
     return _VALUE.fullmatch(value) is not None
+
+
+def typed_pod(text: str | None) -> str | None:
+    """`namespace/name` of a pod that was typed; one without a namespace is in `default`."""
+    return text if text is None or "/" in text else f"default/{text}"

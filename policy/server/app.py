@@ -15,7 +15,16 @@ from starlette.routing import BaseRoute
 from policy.server import health
 from policy.server.config import LOOPBACK
 from policy.server.extender import routes as extender
-from policy.server.http import CLIENT_GONE, Failure, Surroundings, in_thread, of_store, problem
+from policy.server.http import (
+    CLIENT_GONE,
+    PAGES,
+    Failure,
+    Surroundings,
+    in_thread,
+    of_store,
+    part_of,
+    problem,
+)
 from policy.server.later import Later
 from policy.server.security.access import Access
 from policy.server.service import PolicyService
@@ -33,6 +42,16 @@ def build(service: PolicyService, access: Access) -> Starlette:
             await service.close()
             await in_thread(access.close)
 
+    async def refused(request: Request, exc: Exception) -> Response:
+        assert isinstance(exc, HTTPException)
+        failure = _refusal(request, exc)
+        if _for_a_person(request):
+            answer = await in_thread(_as_page, service, access, request, failure)
+        else:
+            answer = problem(failure)
+        answer.headers.update(exc.headers or {})
+        return answer
+
     hosts = LOOPBACK if access.open_to_all else None
     app = Starlette(
         routes=[route for part in (health, extender) for route in part.routes(service, access)],
@@ -42,7 +61,7 @@ def build(service: PolicyService, access: Access) -> Starlette:
         exception_handlers={
             Failure: _failed,
             StoreError: _store_failed,
-            HTTPException: _refused,
+            HTTPException: refused,
             ClientDisconnect: _gone,
         },
         lifespan=lifespan,
@@ -73,14 +92,26 @@ def _store_failed(_: Request, exc: Exception) -> Response:
     return problem(of_store(exc))
 
 
-def _refused(request: Request, exc: Exception) -> Response:
-    assert isinstance(exc, HTTPException)
+def _refusal(request: Request, exc: HTTPException) -> Failure:
     if exc.status_code == 405:
-        told = f"`{request.method}` is not possible here"
-        answer = problem(Failure(405, "bad-request", told))
-        answer.headers.update(exc.headers or {})
-        return answer
-    return problem(Failure(exc.status_code, "not-found", "there is no such page"))
+        return Failure(405, "bad-request", f"`{request.method}` is not possible here")
+    path = request.url.path
+    without = path.rstrip("/")
+    told = f"addresses have no slash at their end: {without}" if path != without else ""
+    return Failure(exc.status_code, "not-found", "there is no such page", help=told)
+
+
+def _for_a_person(request: Request) -> bool:
+    """Does a browser want a page, where there are pages?"""
+    return part_of(request.url.path) == PAGES and "text/html" in request.headers.get("accept", "")
+
+
+def _as_page(
+    service: PolicyService, access: Access, request: Request, failure: Failure
+) -> Response:
+    from policy.server.pages.surface import Pages
+
+    return Pages(service, access).failed(request, access.principal(request), failure)
 
 
 def _gone(_: Request, __: Exception) -> Response:

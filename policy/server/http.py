@@ -234,8 +234,7 @@ class Surroundings:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> int:
         """The status of the answer."""
         status, begun = 500, False
-        part = scope["path"].split("/", 2)[1]
-        part = part if part in _PARTS else "pages"
+        part = part_of(scope["path"])
 
         async def sending(message: Message) -> None:
             nonlocal status, begun
@@ -274,7 +273,14 @@ class Surroundings:
         return status
 
 
+PAGES: Final = "pages"
 _PARTS: Final = frozenset({"api", "extender", "healthz", "readyz", "metrics", "static"})
+
+
+def part_of(path: str) -> str:
+    """The part of the service that an address is of."""
+    first = path.split("/", 2)[1]
+    return first if first in _PARTS else PAGES
 
 
 def _not_clear(scope: Scope) -> str:

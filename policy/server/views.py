@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from difflib import get_close_matches
 from functools import cache
 from typing import Any, Final, TypeVar
 
 from msgspec import to_builtins
 
+from policy.audit import instants
 from policy.audit.documents import instant, verdict
 from policy.audit.rule_sets import (
     AnyRules,
@@ -80,18 +82,45 @@ def listed(principal: Principal, read: Callable[[], list[_Row]]) -> list[_Row]:
         raise
 
 
+def moment(text: str | None, name: str, *, now_ms: int) -> int | None:
+    """An instant as people type it, `7d` too, as the command line takes it. Raises Failure."""
+    if text is None or text == "":
+        return None
+    try:
+        found = instants.read(text, now=datetime.fromtimestamp(now_ms / 1000, UTC))
+    except instants.NoInstant as exc:
+        raise Failure(400, "invalid", f"query: `{name}`: {exc}") from exc
+    return times.from_datetime(found.at)
+
+
+def workload(text: str | None) -> str | None:
+    """The name of a workload as the store takes it. Raises Failure."""
+    parts = [] if text is None else text.split("/", 2)
+    if parts and (len(parts) < 3 or not all(parts)):
+        told = f"query: `workload`: `{text}` is not namespace/Kind/name"
+        raise Failure(400, "invalid", told)
+    return text
+
+
+COLUMNS: Final = (
+    *("id", "now", "cluster", "preemptor", "priority", "outcome", "node", "victims"),
+    *("victim_pods", "decided_by", "pdb_violations", "rule_set", "origin"),
+)
+"""Of a line of `decisions`, in the order of a table."""
+
+
 def decisions(
     service: PolicyService, principal: Principal, wanted: Mapping[str, Any], *, limit: int
 ) -> tuple[list[DecisionRow], list[dict[str, Any]]]:
     """Rows and lines of a list, newest first; `wanted` as `store.read.decisions` takes it."""
     # Nor by a guess: whether others' pod took a viewer's victim is not for the viewer to know.
-    preemptor = wanted.get("preemptor")
-    spaces = [wanted.get("namespace"), preemptor and preemptor.partition("/")[0]]
+    named = [wanted.get(name) for name in ("preemptor", "pod", "victim", "workload")]
+    spaces = [wanted.get("namespace"), *(name and name.partition("/")[0] for name in named)]
     if any(space and not principal.sees(space) for space in spaces):
         return [], []
     wanted = {**wanted, "namespaces": principal.namespaces}
     rows = listed(principal, lambda: service.store.read.decisions(**wanted, limit=limit))
-    victims = service.store.read.victims_of([r.id for r in rows]) if principal.limited else {}
+    victims = service.store.read.victims_of([r.id for r in rows])
     return rows, scope.lines(principal, rows, victims)
 
 

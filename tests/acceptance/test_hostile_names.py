@@ -45,6 +45,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "policy who": [[LOW], [EVIL], [LOW, "--cluster", EVIL], [LOW, "--around", EVIL]],
     "policy avoidable": [["1"], [EVIL], ["1", "--victim", EVIL]],
     "policy nominations": [[], ["--cluster", EVIL]],
+    "policy report health": [[], ["--cluster", EVIL], ["-o", "json"]],
     "policy report thrash": [["--cluster", EVIL], ["--part", EVIL]],
     "policy report observed": [[], ["--rules", "EVIL.yaml"], ["--cluster", EVIL]],
     "policy report cost": [["--cluster", EVIL]],

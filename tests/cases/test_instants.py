@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from policy.cli.instants import NoInstant, read
+from policy.audit.instants import NoInstant, read
 
 NOW = datetime(2026, 11, 22, 14, 0, tzinfo=UTC)  # a Sunday
 

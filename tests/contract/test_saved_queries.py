@@ -243,5 +243,4 @@ def test_saved_queries_find_the_rows_of_a_time(tmp_path: Path) -> None:
         }
     assert {name: steps for name, steps in scanned.items() if steps} == {
         "hourly": ["SCAN t"],  # the totals of all hours
-        "pdb-violations": ["SCAN f USING INDEX ix_victims_pdb_violating"],  # up to the limit
     }

@@ -9,6 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 NAME = Field(min_length=1, max_length=253)
 
 
+_POD: Final = "namespace/name; without a namespace it is in `default`."
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", str_max_length=10_000)
 
@@ -22,13 +25,22 @@ class DecisionsQuery(_Strict):
 
     cluster: str | None = Field(None, max_length=253, description="Name of a cluster.")
     since: str | None = Field(
-        None, max_length=40, description="For this instant or later (RFC 3339)."
+        None,
+        max_length=60,
+        description="For this instant or later: RFC 3339, `yesterday 14:02`, or `7d` before now.",
     )
-    until: str | None = Field(None, max_length=40, description="For an instant before this one.")
+    until: str | None = Field(
+        None, max_length=60, description="For an instant before this one, in the same forms."
+    )
     namespace: str | None = Field(None, max_length=63, description="Of the preemptor or a victim.")
     node: str | None = Field(None, max_length=253)
     rules: str | None = Field(None, max_length=253, description="Name or beginning of a digest.")
-    preemptor: str | None = Field(None, max_length=317, description="namespace/name")
+    preemptor: str | None = Field(None, max_length=317, description=_POD)
+    pod: str | None = Field(None, max_length=317, description=f"The preemptor or a victim: {_POD}")
+    victim: str | None = Field(None, max_length=317, description=f"Any of the victims: {_POD}")
+    workload: str | None = Field(
+        None, max_length=381, description="Owner of any of the victims: namespace/Kind/name."
+    )
     outcome: (
         Literal[
             "bind",
@@ -41,11 +53,18 @@ class DecisionsQuery(_Strict):
         ]
         | None
     ) = None
-    origin: Literal["decided", "observed", "extender", "simulated"] | None = None
+    origin: Literal["decided", "extender", "simulated"] | None = None
     limit: int = Field(100, ge=1, le=1000, description="At most so many.")
     after: int | None = Field(
         None, ge=1, le=2**62, description="Only decisions before this id: the last of a page."
     )
+
+
+class OverviewQuery(_Strict):
+    """Of which time, and which cluster."""
+
+    cluster: str | None = Field(None, max_length=253, description="Only this cluster.")
+    days: int = Field(1, ge=1, le=366, description="Up to the end of the hour that has begun.")
 
 
 class ObservationsQuery(_Strict):

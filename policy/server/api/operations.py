@@ -100,9 +100,17 @@ def route(operation: ApiOperation, service: PolicyService, access: Access) -> Ro
     return Route(path, endpoint, methods=[operation.method], name=operation.name)
 
 
-def query_of(operation: ApiOperation | Stream, request: Request) -> BaseModel:
+def query_of(
+    operation: ApiOperation | Stream, request: Request, *, blanks: bool = False
+) -> BaseModel:
+    """The parameters of a request. blanks: an empty one, as a form sends it, is none.
+
+    Raises Failure.
+    """
     given: dict[str, Any] = {}
     for name, value in request.query_params.multi_items():
+        if blanks and not value:
+            continue
         if name in given:
             raise Failure(400, "invalid", f"`{name[:80]}` is given twice", errors=[])
         given[name] = value

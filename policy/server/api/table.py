@@ -5,10 +5,12 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any, Final
 
+from policy.audit import health
 from policy.audit.compare_documents import summary_document
 from policy.audit.documents import instant
 from policy.audit.newest import judge_newest
 from policy.audit.recorded import Comparing
+from policy.cluster.names import typed_pod
 from policy.cluster.objects import Pod
 from policy.server import cycles, supposing, views
 from policy.server.api import models
@@ -21,16 +23,19 @@ from policy.store import StoreError
 from policy.store.read.saved_queries import saved_queries
 
 
-def wanted_of(query: models.DecisionsQuery) -> dict[str, Any]:
-    """A query as the store takes it."""
+def wanted_of(query: models.DecisionsQuery, *, now_ms: int) -> dict[str, Any]:
+    """A query as the store takes it; now_ms: what `7d` is before. Raises Failure."""
     return {
         "cluster": query.cluster,
-        "since_ms": views.millis(query.since, "since"),
-        "until_ms": views.millis(query.until, "until"),
+        "since_ms": views.moment(query.since, "since", now_ms=now_ms),
+        "until_ms": views.moment(query.until, "until", now_ms=now_ms),
         "namespace": query.namespace,
         "node": query.node,
         "rule_set": query.rules,
-        "preemptor": query.preemptor,
+        "preemptor": typed_pod(query.preemptor),
+        "pod": typed_pod(query.pod),
+        "victim": typed_pod(query.victim),
+        "workload": views.workload(query.workload),
         "outcome": query.outcome,
         "origin": query.origin,
         "before_id": query.after,
@@ -39,11 +44,18 @@ def wanted_of(query: models.DecisionsQuery) -> dict[str, Any]:
 
 def _decisions(asked: ApiRequest) -> ApiResult:
     limit = asked.query.limit
-    rows, lines = views.decisions(
-        asked.service, asked.principal, wanted_of(asked.query), limit=limit
-    )
+    wanted = wanted_of(asked.query, now_ms=asked.service.clock())
+    rows, lines = views.decisions(asked.service, asked.principal, wanted, limit=limit)
     following = {"after": rows[-1].id} if len(rows) == limit else {}
     return ApiResult(document={"decisions": lines}, next=following)
+
+
+def _overview(asked: ApiRequest) -> ApiResult:
+    now_ms = asked.service.clock()
+    found = health.health(
+        asked.service.store, cluster=asked.query.cluster, days=asked.query.days, now_ms=now_ms
+    )
+    return ApiResult(document=health.document(found, now_ms=now_ms))
 
 
 def _decision(asked: ApiRequest) -> ApiResult:
@@ -498,6 +510,14 @@ OPERATIONS: Final = (
     ),
     ApiOperation(
         method="GET",
+        path="/overview",
+        name="getOverview",
+        call=_overview,
+        query=models.OverviewQuery,
+        summary="How preemption goes, as the first page shows it: by cluster, by hour, who waits.",
+    ),
+    ApiOperation(
+        method="GET",
         path="/problems/{kind}",
         name="getProblem",
         call=_problem,
@@ -512,6 +532,14 @@ EXPORT: Final = Stream(
     media_type="application/x-ndjson",
     query=models.DecisionsQuery,
     summary="All decisions of a list as lines of JSON, newest first.",
+)
+EXPORT_CSV: Final = Stream(
+    path="/export/decisions.csv",
+    name="exportDecisionsAsCsv",
+    media_type="text/csv",
+    query=models.DecisionsQuery,
+    summary="All decisions of a list as CSV, newest first; a text that a spreadsheet would take for"
+    " a formula begins with an apostrophe.",
 )
 EXPORT_CYCLES: Final = Stream(
     path="/export/groups",
@@ -528,4 +556,4 @@ EVENTS: Final = Stream(
     summary="New decisions (`decision`) and cycles of pod groups (`group`) as they are recorded"
     " (server-sent events), until the client leaves.",
 )
-STREAMS: Final = (EXPORT, EXPORT_CYCLES, EVENTS)
+STREAMS: Final = (EXPORT, EXPORT_CSV, EXPORT_CYCLES, EVENTS)

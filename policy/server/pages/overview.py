@@ -3,84 +3,153 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from policy.audit import health
 from policy.audit.documents import instant
 from policy.server import views
-from policy.server.http import in_thread
+from policy.server.http import Failure, in_thread
+from policy.server.pages.bars import Bar, bars
 from policy.server.pages.surface import Pages
 from policy.server.security.access import Principal
 from policy.server.service import PolicyService
 from policy.store import DecisionRow
 from policy.store.model.decisions import Origin
+from policy.store.read.figures import HOUR_MS
 
-_HOUR_MS: Final = 3_600_000
+_DAYS: Final = (1, 7)
 _LOOKED_AT: Final = 1000
+"""Decisions, the newest, out of which preemptions are counted for those who see some only."""
+_NEWEST: Final = 10
 
 
 async def show(pages: Pages, request: Request, principal: Principal) -> Response:
-    figures = await in_thread(overview, pages.service, principal)
-    return pages.page(request, principal, "overview.html", **figures)
+    unknown = sorted(set(request.query_params) - {"days", "cluster"})
+    if unknown:
+        raise Failure(400, "invalid", f"`{unknown[0][:80]}` is not a parameter of this page")
+    days = request.query_params.get("days", "1")
+    if days not in map(str, _DAYS):
+        raise Failure(400, "invalid", f"`days` is `{days[:20]}`", help="it is 1 or 7")
+    cluster = request.query_params.get("cluster", "")[:253]
+    made = limited if principal.limited else overview
+    figures = await in_thread(made, pages.service, principal, days=int(days), cluster=cluster)
+    return pages.page(
+        request,
+        principal,
+        "overview.html",
+        days=int(days),
+        cluster=cluster,
+        choices=[(n, _address(days=n, cluster=cluster)) for n in _DAYS],
+        **figures,
+    )
 
 
-def overview(service: PolicyService, principal: Principal) -> dict[str, Any]:
-    """The last 24 hours, of the newest decisions at most; environments, and the ledger."""
+def _address(*, days: int, cluster: str) -> str:
+    given = {"days": days, **({"cluster": cluster} if cluster else {})}
+    return f"/?{urlencode(given)}"
+
+
+def overview(
+    service: PolicyService, principal: Principal, *, days: int, cluster: str
+) -> dict[str, Any]:
+    """The last days, up to the end of the hour that has begun; of one cluster, or "" for all."""
     now_ms = service.clock()
-    since_ms = now_ms - 24 * _HOUR_MS
-    rows, lines = views.decisions(service, principal, {"since_ms": since_ms}, limit=_LOOKED_AT)
-    preempting = [row for row in rows if row.outcome == "preempt" and _carried_out(row)]
-    by_hour = Counter((row.now_ms - since_ms) // _HOUR_MS for row in preempting)
-    victims = service.store.read.victims_of([row.id for row in preempting])
-    hit: Counter[str] = Counter()
-    namespaces: Counter[str] = Counter()
-    for found in victims.values():
-        for victim in found:
-            namespace, _, name = victim.pod.partition("/")
-            # One that was leaving already is a victim again without being hit again.
-            if not victim.already_terminating and principal.sees(namespace):
-                namespaces[namespace] += 1
-                hit[f"{namespace}/{victim.owner.partition('/')[2] or name}"] += 1
-    most = max(by_hour.values(), default=0)
-    store = service.store
-    limited = principal.limited
+    found = health.health(service.store, cluster=cluster or None, days=days, now_ms=now_ms)
+    wanted = {"cluster": cluster or None}
+    _, lines = views.decisions(service, principal, wanted, limit=_NEWEST)
     return {
-        "lines": lines[:10],
-        "preemptions": len(preempting),
-        "capped": len(rows) == _LOOKED_AT,
-        "bars": [
+        "health": found,
+        "lines": lines,
+        "preemptions": found.preemptions,
+        "bars": _bars(found.by_hour, since_ms=found.since_ms, days=days, cluster=cluster),
+        "since": instant(found.since_ms),
+        "namespaces": found.evicted.namespaces,
+        "hit": [_workload(w.namespace, w.owner, w.evictions) for w in found.evicted.workloads],
+        "outcomes": found.outcomes,
+        "environments": [views.environment(row) for row in found.environments],
+        "clusters": [
             {
-                "x": 4 + i * 12,
-                "y": 60 - round(56 * by_hour[i] / most) if most else 60,
-                "height": round(56 * by_hour[i] / most) if most else 0,
-                "count": by_hour[i],
-                "hour": instant(since_ms + i * _HOUR_MS)[11:16],
+                "name": one.cluster,
+                "figures": one,
+                "age": age(now_ms - one.state_at_ms) if one.state_at_ms is not None else "",
+                "address": _address(days=days, cluster=one.cluster),
             }
-            for i in range(24)
+            for one in found.clusters
         ],
-        "observed": _observed(service, principal),
-        "outcomes": Counter(row.outcome for row in rows).most_common(),
-        "namespaces": namespaces.most_common(8),
-        "hit": hit.most_common(8),
-        "environments": []
-        if limited
-        else [views.environment(row) for row in store.read.environments()],
-        "heads": []
-        if limited
-        else [
-            {"cluster": head.cluster, "sequence": head.sequence, "at": instant(head.at_ms)}
-            for head in store.ledger.heads()
-        ],
-        "spool": 0 if limited else service.spool.depth(),
+        "all_clusters": _address(days=days, cluster=""),
+        "nominated": [(one, age(now_ms - one.since_ms)) for one in found.nominated],
+        "observed": [],
+        "looked_at": {"verdicts": health.VERDICTS, "budgets": health.BUDGETS, "decisions": 0},
+        "spool": service.spool.depth(),
     }
 
 
-def _observed(service: PolicyService, principal: Principal) -> list[tuple[str, int]]:
-    """The newest preemptions by the clusters' own schedulers: how many of each verdict."""
-    rows = service.store.read.observations(limit=_LOOKED_AT, namespaces=principal.namespaces)
-    return Counter(row.verdict for row in rows).most_common()
+def limited(
+    service: PolicyService, principal: Principal, *, days: int, cluster: str
+) -> dict[str, Any]:
+    """What a viewer of some namespaces may know: evictions there, and decisions that concern them.
+
+    Totals by the hour are over all namespaces: preemptions are counted out of the newest decisions.
+    """
+    assert principal.namespaces is not None
+    since_ms, until_ms = health.period(service.clock(), days)
+    wanted = {"since_ms": since_ms, "cluster": cluster or None}
+    rows, lines = views.decisions(service, principal, wanted, limit=_LOOKED_AT)
+    preempting = [row for row in rows if row.outcome == "preempt" and _carried_out(row)]
+    by_hour = Counter(row.now_ms // HOUR_MS * HOUR_MS for row in preempting)
+    read = service.store.read
+    evicted = read.evicted_within(
+        cluster or None,
+        since_ms=since_ms,
+        until_ms=until_ms,
+        namespaces=principal.namespaces,
+        limit=health.LINES,
+    )
+    verdicts = Counter(
+        row.verdict for row in read.observations(limit=_LOOKED_AT, namespaces=principal.namespaces)
+    )
+    capped = _LOOKED_AT if len(rows) == _LOOKED_AT else 0
+    return {
+        "health": None,
+        "lines": lines[:_NEWEST],
+        "preemptions": len(preempting),
+        "bars": _bars(by_hour, since_ms=since_ms, days=days, cluster=cluster),
+        "since": instant(since_ms),
+        "namespaces": evicted.namespaces,
+        "hit": [_workload(w.namespace, w.owner, w.evictions) for w in evicted.workloads],
+        "outcomes": Counter(row.outcome for row in rows).most_common(),
+        "environments": [],
+        "clusters": [],
+        "all_clusters": _address(days=days, cluster=""),
+        "nominated": [],
+        "observed": verdicts.most_common(),
+        "looked_at": {"verdicts": _LOOKED_AT, "budgets": 0, "decisions": capped},
+        "spool": 0,
+    }
+
+
+def _bars(by_hour: Mapping[int, int], *, since_ms: int, days: int, cluster: str) -> list[Bar]:
+    also = {"outcome": "preempt", **({"cluster": cluster} if cluster else {})}
+    return bars(by_hour, since_ms=since_ms, count=days * 24, step_ms=HOUR_MS, given=also)
+
+
+def _workload(namespace: str, owner: str, evictions: int) -> tuple[str, str, int]:
+    """Address of its page, what it is called, and how often it was hit."""
+    return f"{namespace}/{owner.partition('/')[2]}", f"{namespace}/{owner}", evictions
+
+
+def age(milliseconds: int) -> str:
+    """`45 s`, `12 min`, `3 h`, `2 d`: how long ago, rounded down; 0 for what is yet to come."""
+    seconds = max(0, milliseconds) // 1000
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
 
 
 def _carried_out(row: DecisionRow) -> bool:

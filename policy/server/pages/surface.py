@@ -21,6 +21,9 @@ from policy.store import StoreError
 PAGE: Final = 50
 """Rows of a list that are shown together."""
 
+HTMX: Final = "HX-Request"
+"""Header of a request that asks for a part of a page."""
+
 log = logging.getLogger("policy.server")
 
 
@@ -68,9 +71,13 @@ class Pages:
         return endpoint
 
     def failed(self, request: Request, principal: Principal | None, failure: Failure) -> Response:
-        """An error as a page."""
+        """An error as a page; in place of all that is shown where htmx asked for a part of one."""
         values = {"message": failure.message, "help": failure.help, "code": failure.status}
-        return self.page(request, principal, "error.html", status=failure.status, **values)
+        answer = self.page(request, principal, "error.html", status=failure.status, **values)
+        if HTMX in request.headers:
+            answer.headers["HX-Retarget"] = answer.headers["HX-Reselect"] = "#content"
+            answer.headers["HX-Reswap"] = "outerHTML"
+        return answer
 
 
 Show: TypeAlias = Callable[[Pages, Request, Principal], Awaitable[Response]]
@@ -81,7 +88,11 @@ def _to_login(request: Request) -> Response:
     address = request.url.path
     if request.method == "GET" and request.url.query:
         address += f"?{request.url.query}"
-    return RedirectResponse(f"/login?next={quote(address, safe='/')}", status_code=303)
+    target = f"/login?next={quote(address, safe='/')}"
+    if HTMX in request.headers:
+        # A redirect it would follow itself, and look for the part of a page in the login page.
+        return Response(status_code=401, headers={"HX-Redirect": target})
+    return RedirectResponse(target, status_code=303)
 
 
 def require_own(access: Access, request: Request, form: dict[str, str]) -> None:

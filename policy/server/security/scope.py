@@ -38,19 +38,32 @@ _OF_VICTIM: Final = ("pod", "node", "priority", "priority_class", "owner", "star
 def lines(
     principal: Principal, rows: Sequence[DecisionRow], victims: Mapping[int, Sequence[Victim]]
 ) -> list[dict[str, Any]]:
-    """Lines of a list of decisions. victims: by decision, needed for limited viewers only."""
+    """Lines of a list of decisions. victims: by decision."""
     return [_line(principal, row, victims.get(row.id, ())) for row in rows]
 
 
 def _line(principal: Principal, row: DecisionRow, victims: Sequence[Victim]) -> dict[str, Any]:
-    line = {**summary(row), "cluster": row.cluster, "origin": row.origin}
+    line = {
+        **summary(row),
+        "cluster": row.cluster,
+        "origin": row.origin,
+        "decided_by": row.decided_by,
+        "victim_pods": [victim.pod for victim in victims],
+    }
     if not principal.limited:
         return line
     own = principal.sees(_namespace(row.preemptor))
     shown = {name: line[name] for name in _OF_ALL}
     shown |= {name: line[name] if own else None for name in _OF_OWN}
     seen = [v for v in victims if principal.sees(_namespace(v.pod))]
-    return {**shown, "victims": len(seen), "cluster": row.cluster, "pdb_violations": None}
+    return {
+        **shown,
+        "victims": len(seen),
+        "cluster": row.cluster,
+        "pdb_violations": None,
+        "decided_by": None,
+        "victim_pods": [victim.pod for victim in seen],
+    }
 
 
 def whole(principal: Principal, stored: StoredDecision) -> dict[str, Any]:
@@ -59,6 +72,7 @@ def whole(principal: Principal, stored: StoredDecision) -> dict[str, Any]:
     if not principal.limited:
         return told
     line = _line(principal, stored.row, stored.record.victims)
+    del line["victim_pods"]  # they follow whole
     line["victims"] = [
         {name: victim[name] for name in _OF_VICTIM}
         for victim in told["victims"]

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from policy.store import outcomes
     from policy.store.read import (
         evictions,
+        figures,
         history,
         hits,
         observed,
@@ -25,6 +26,7 @@ else:  # a list of decisions should not wait for what reads sessions, reports or
     identities = lazy.Functions("policy.store.cluster_identity")
     outcomes = lazy.Functions("policy.store.outcomes")
     evictions = lazy.Functions("policy.store.read.evictions")
+    figures = lazy.Functions("policy.store.read.figures")
     history = lazy.Functions("policy.store.read.history")
     hits = lazy.Functions("policy.store.read.hits")
     observed = lazy.Functions("policy.store.read.observed")
@@ -85,3 +87,12 @@ class ReadFace(Face):
     cluster_identity = reads(identities.known)
     gaps = reads(observed.gaps)
     history = reads(history.figures)
+    preemptions_by_hour = reads(figures.preemptions_by_hour)
+    decisions_by_day = reads(figures.decisions_by_day)
+    days_with_decisions = reads(figures.days_with_decisions)
+    evicted_within = reads(figures.evicted_within)
+    outcomes_within = reads(figures.outcomes_within)
+    nominated_pods = reads(figures.nominated_pods)
+    broken_budgets = reads(figures.broken_budgets)
+    newest_verdicts = reads(figures.newest_verdicts)
+    state_ages = reads(figures.state_ages)

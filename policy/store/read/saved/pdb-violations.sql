@@ -12,8 +12,13 @@ FROM (
           AND NOT EXISTS (SELECT 1 FROM decision_outcomes x
                           WHERE x.decision_id = f.decision_id AND x.position = f.position)
           AND (d.origin <> 'extender' OR d.revision IS NOT NULL)
-          -- `+` lets SQLite walk the violations from the newest one back.
+          -- `+` lets SQLite walk the violations from the newest one back, between the first and the
+          -- last id that decisions of the time may have.
           AND +f.now_ms >= :since AND +f.now_ms < :until
+          AND f.decision_id >= (SELECT min(s.thousand) * 1000 FROM decision_spans s
+                                WHERE s.latest_ms >= :since)
+          AND f.decision_id < (SELECT max(s.thousand) * 1000 + 1000 FROM decision_spans s
+                               WHERE s.earliest_ms < :until)
           AND (:cluster = '' OR c.name = :cluster)
           AND (:namespace = '' OR f.namespace = :namespace)
     ORDER BY f.decision_id DESC, f.pod

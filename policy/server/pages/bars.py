@@ -1,0 +1,60 @@
+"""Bars of a count by time, each with a link to the list of what it counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlencode
+
+from policy.audit.documents import instant
+from policy.store.read.figures import DAY_MS
+
+HEIGHT: Final = 60
+"""Of a bar's picture, in units of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """What was counted in one stretch of time."""
+
+    label: str  #: when, in UTC
+    count: int
+    height: int  #: of `HEIGHT`; at least 2 where something was counted
+    href: str  #: the list of it
+
+
+def bars(
+    counts: Mapping[int, int],
+    *,
+    since_ms: int,
+    count: int,
+    step_ms: int,
+    given: Mapping[str, str],
+) -> list[Bar]:
+    """So many bars from an instant on, with empty ones where nothing was counted.
+
+    counts: by the first millisecond of a stretch. given: filters of the list beside the time.
+    """
+    starts = [since_ms + i * step_ms for i in range(count)]
+    most = max((counts.get(start, 0) for start in starts), default=0)
+    return [
+        Bar(
+            label=_label(start, step_ms),
+            count=counts.get(start, 0),
+            height=max(2, round(HEIGHT * counts[start] / most)) if counts.get(start) else 0,
+            href="/decisions?"
+            + urlencode({**given, "since": instant(start), "until": instant(start + step_ms)}),
+        )
+        for start in starts
+    ]
+
+
+def _label(start: int, step_ms: int) -> str:
+    """`2026-11-22 14:00`, `2026-11-22`, or both ends of more days."""
+    text = instant(start)
+    if step_ms < DAY_MS:
+        return text[:16].replace("T", " ")
+    if step_ms == DAY_MS:
+        return text[:10]
+    return f"{text[:10]} to {instant(start + step_ms - DAY_MS)[:10]}"
