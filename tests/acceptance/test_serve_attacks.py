@@ -80,6 +80,8 @@ def raw(service: Serving, data: bytes, *, seconds: float = 10) -> bytes:
 READS = (
     "decisions",
     "decisions/1",
+    "export/decisions.csv",
+    "overview",
     "environments",
     "rule-sets",
     "ledger",
@@ -164,7 +166,7 @@ def test_rules_of_an_activation_are_no_file(service: Serving, secrets: dict[str,
 INJECTIONS = ("' OR 1=1 --", '"; DROP TABLE decisions; --', "1) UNION SELECT 1 --", "\\", "%00")
 
 
-@pytest.mark.parametrize("name", ["cluster", "namespace", "node", "rules", "preemptor"])
+@pytest.mark.parametrize("name", ["cluster", "namespace", "node", "rules", "preemptor", "pod"])
 def test_parameters_are_no_sql(service: Serving, secrets: dict[str, str], name: str) -> None:
     """What is no name of anything finds nothing, and changes nothing."""
     for value in INJECTIONS:

@@ -190,7 +190,10 @@ def test_a_limited_viewer_has_figures_of_its_own(service: Serving, tokens: dict[
     hidden = ("jobs", "lab/", "team/", "=1+1", "fewest-pdb", "Preemptions per hour:")
     assert [word for word in hidden if word in lines] == []
     assert [word for word in hidden[:5] if word in day] == []
-    assert listed(got(service, tokens["limited"], "/decisions?victim=jobs/hid").text) == []
+    guesses = ("victim=jobs/hid", "pod=jobs/hid", "pod=team/urgent", "workload=jobs/Job/hid")
+    guessed = [got(service, tokens["limited"], f"/decisions?{one}").text for one in guesses]
+    assert [listed(one) for one in guessed] == [[], [], [], []]
+    assert listed(got(service, tokens["limited"], "/decisions?pod=shop/m-1").text) == [2]
     own = got(service, tokens["limited"], "/api/v1/export/decisions.csv").text
     rows = list(csv.DictReader(io.StringIO(own)))
     assert [(row["preemptor"], row["victims"]) for row in rows] == [("", "2"), ("", "4")]

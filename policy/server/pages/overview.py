@@ -23,7 +23,7 @@ from policy.store.model.decisions import Origin
 from policy.store.read.figures import HOUR_MS
 
 _DAYS: Final = (1, 7)
-_LOOKED_AT: Final = 1000
+_LOOKED_AT: Final = 500
 """Decisions, the newest, out of which preemptions are counted for those who see some only."""
 _NEWEST: Final = 10
 
