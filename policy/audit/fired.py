@@ -45,7 +45,9 @@ def marked_rules(rules: RuleSet | None, record: DecisionRecord) -> tuple[MarkedR
 
     rules: None where they are gone: then those alone that the record names.
     """
-    did = _did(record)
+    # A record names a key of the importance by its expression.
+    keys = {} if rules is None else {str(k.expression): k.id for k in rules.victims.importance}
+    did = _did(record, keys)
     inputs = {(fired.section, fired.rule): fired.inputs for fired in record.trace.rules}
     texts = (
         {}
@@ -58,7 +60,7 @@ def marked_rules(rules: RuleSet | None, record: DecisionRecord) -> tuple[MarkedR
     )
     # What only the record names (no rule of a section, for one) stands behind its section.
     sections = list(dict.fromkeys(section for section, _ in (*texts, *did)))
-    keys = sorted(dict.fromkeys((*texts, *did)), key=lambda key: sections.index(key[0]))
+    every = sorted(dict.fromkeys((*texts, *did)), key=lambda one: sections.index(one[0]))
     return tuple(
         MarkedRule(
             section=section,
@@ -68,17 +70,17 @@ def marked_rules(rules: RuleSet | None, record: DecisionRecord) -> tuple[MarkedR
             did="; ".join(did.get((section, rule), ())),
             inputs=inputs.get((section, rule), {}),
         )
-        for section, rule in keys
+        for section, rule in every
     )
 
 
-def _did(record: DecisionRecord) -> dict[tuple[str, str], list[str]]:
-    """What rules did, by section and id."""
+def _did(record: DecisionRecord, keys: Mapping[str, str]) -> dict[tuple[str, str], list[str]]:
+    """What rules did, by section and id. keys: ids of those of the importance, by expression."""
     found: dict[tuple[str, str], list[str]] = {}
     for section, rule, text in (
         *_verdicts(record),
         *_filtered(record),
-        *_ordered(record),
+        *_ordered(record, keys),
         *_ranked(record),
         *_scored(record),
     ):
@@ -118,11 +120,15 @@ def _filtered(record: DecisionRecord) -> Iterator[tuple[str, str, str]]:
         yield "filters", name, f"would fail again with a victim back: {number(count, 'victim')}"
 
 
-def _ordered(record: DecisionRecord) -> Iterator[tuple[str, str, str]]:
+def _ordered(record: DecisionRecord, keys: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
     ahead = Counter(check.ahead_by for check in record.trace.checks if check.reprieved)
     for key, count in ahead.items():
         if key and key != "victims.reprieve":
-            yield "victims.importance", key, f"put {number(count, 'pod')} ahead of a victim"
+            yield (
+                "victims.importance",
+                keys.get(key, key),
+                f"put {number(count, 'pod')} ahead of a victim",
+            )
 
 
 def _ranked(record: DecisionRecord) -> Iterator[tuple[str, str, str]]:

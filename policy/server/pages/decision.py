@@ -14,6 +14,7 @@ from policy.audit.sentences import contradicted
 from policy.audit.spared import reprieved
 from policy.rules.criteria import instant_criteria
 from policy.rules.files import shipped_rules
+from policy.rules.problems import RulesError
 from policy.server import decided, views
 from policy.server.http import Failure, in_thread
 from policy.server.pages.decision_bars import node_bars
@@ -90,11 +91,14 @@ def _answer(ask: Callable[[], Any]) -> dict[str, Any]:
         return {"found": None, "problem": f"{exc.message}{hint}"}
     except NotFound as exc:
         return {"found": None, "problem": exc.message}
+    except RulesError as exc:
+        problem = f"this version cannot read these rules: {str(exc).partition(chr(10))[0]}"
+        return {"found": None, "problem": problem}
 
 
 def _instants(pages: Pages, digest: str) -> frozenset[str]:
-    """Criteria whose values are instants; none where the rule set is gone."""
+    """Criteria whose values are instants; none where the rule set is gone or cannot be read."""
     try:
         return instant_criteria(pages.service.store.read.rule_set(digest))
-    except NotFound:
+    except (NotFound, RulesError):
         return frozenset()
