@@ -91,6 +91,7 @@ def document(stored: StoredDecision) -> dict[str, Any]:
             }
             for position, victim in enumerate(record.victims)
         ],
+        "ledger": stored.ledger,
     }
     if stored.outcomes:
         whole["not_carried_out"] = not_carried_out(stored.outcomes)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from policy.audit.differences import Difference
 from policy.audit.past import Damaged, Past
@@ -35,6 +35,26 @@ class MissingInput(StrEnum):
     GROUPS = "pod-groups"  # one of the rule sets schedules its pod group as one, the other does not
     SNAPSHOT = "snapshot-digest"  # state and time do not have the digest that was recorded
 
+    @property
+    def meaning(self) -> str:
+        """What it says, in words."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    MissingInput.ENGINE: "another version of the program made it",
+    MissingInput.RULE_SET: "the text of its rule set is not in the database",
+    MissingInput.RULE_SET_DIGEST: "the stored text of its rule set is not the one that was used",
+    MissingInput.RULE_SET_UNREADABLE: "this version cannot read its rule set",
+    MissingInput.STATE: "the state that it was made on is not kept",
+    MissingInput.STATE_DIGEST: "the rows of its state are not those that were written",
+    MissingInput.HYPOTHETICAL: "it was made on a state that was only supposed",
+    MissingInput.EXTENDERS: "an extender would have to be called about something new",
+    MissingInput.HISTORY: "the figures of the past that its rules read are not recorded",
+    MissingInput.GROUPS: "one of the rule sets schedules its pod group as one, the other does not",
+    MissingInput.SNAPSHOT: "its state and time do not have the digest that was recorded",
+}
+
 
 class ReplayVerdict(StrEnum):
     """How a replay ended. Values are part of the output."""
@@ -54,6 +74,21 @@ class Replayed(Generic[Row]):
     difference: Difference | None = None
     missing: tuple[MissingInput, ...] = ()
     detail: str = ""
+
+
+def document(result: Replayed[Any]) -> dict[str, Any]:
+    """How a replay ended, as programs read it."""
+    difference = result.difference
+    return {
+        "verdict": result.verdict.value,
+        "first_difference": difference.path if difference else None,
+        "recorded": difference.recorded if difference else None,
+        "replayed": difference.replayed if difference else None,
+        "missing": [item.value for item in result.missing],
+        "detail": result.detail,
+        "recorded_digest": result.row.digest,
+        "replayed_digest": result.digest,
+    }
 
 
 class Incomplete(Exception):  # what happened, with all that is missing

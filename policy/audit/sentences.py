@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Victim,
     )
     from policy.decision.record import TraceRecord
+    from policy.store.outcomes import OutcomeRow
 
 
 NO_REASONS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -56,6 +57,23 @@ def violation(found: BudgetViolation) -> str:
         )
     )
     return f"{found.pod} violates budget {found.budget}, which allows {allows}"
+
+
+_CONTRADICTED: Final = {
+    "victim-still-runs": "{pod} still ran",
+    "victim-still-there": "nothing showed the deletion of {pod} within its grace period",
+    "preemptor-elsewhere": "no pod left, and {pod} was placed on another node",
+    "preemptor-gone": "no pod left, and {pod} was gone",
+    "no-victim-left": "no pod left for {pod}",
+}
+"""What a later state showed, by the reason that is stored."""
+
+
+def contradicted(one: OutcomeRow) -> str:
+    """What a later state of the cluster contradicts of a decision."""
+    seen = _CONTRADICTED[one.reason].format(pod=one.pod)
+    at = times.to_text(one.at_ms)
+    return f"not carried out: {seen} at revision {one.revision} ({at})"
 
 
 def waiting(pod: LeavingPod) -> str:
@@ -126,20 +144,36 @@ def obstacle(found: Obstacle, *, priority: int, reasons: Mapping[str, str] = NO_
                 f" {'pod' if found.pod_count == 1 else 'pods'} ({pods or 'none'}), the fewest"
                 f" elsewhere are {found.others_min}, maxSkew is {found.max_skew}"
             )
-        case ObstacleKind.RULE:
-            reason = reasons.get(found.rule, "")
-            return f"{pods} {stays} by rule `{found.rule}`" + (f" ({reason})" if reason else "")
-        case ObstacleKind.SAME_PRIORITY:
-            return f"{pods} {stays}: same priority ({priority})"
-        case ObstacleKind.HIGHER_PRIORITY:
-            return f"{pods} {stays}: higher priority than {priority}"
-        case ObstacleKind.NOT_ALLOWED:
-            return f"{pods} {stays}: no rule allows {'it' if found.pod_count == 1 else 'them'}"
         case ObstacleKind.NOMINATED:
             verb = "is" if found.pod_count == 1 else "are"
             return f"the room is kept for {pods}, which {verb} nominated there"
+        case _:
+            why = kept(
+                found.kind,
+                found.rule,
+                found.pod_count,
+                priority=priority,
+                reason=reasons.get(found.rule, ""),
+            )
+            return f"{pods} {stays}{'' if found.kind is ObstacleKind.RULE else ':'} {why}"
+
+
+def kept(kind: ObstacleKind, rule: str, count: int, *, priority: int, reason: str) -> str:
+    """Why pods may not be victims.
+
+    priority: the preemptor's; reason: the rule's, "" where it is not known.
+    """
+    match kind:
+        case ObstacleKind.RULE:
+            return f"by rule `{rule}`" + (f" ({reason})" if reason else "")
+        case ObstacleKind.SAME_PRIORITY:
+            return f"same priority ({priority})"
+        case ObstacleKind.HIGHER_PRIORITY:
+            return f"higher priority than {priority}"
         case ObstacleKind.POD_GROUP:
-            return f"{pods} {stays}: the whole pod group would have to leave, and may not"
+            return "the whole pod group would have to leave, and may not"
+        case _:
+            return f"no rule allows {'it' if count == 1 else 'them'}"
 
 
 def because(filter_name: str, reasons: Iterable[str]) -> str:

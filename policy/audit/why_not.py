@@ -43,11 +43,17 @@ class WhyNotError(Exception):
 def why_not_chosen(store: Store, stored: StoredDecision, node: str) -> dict[str, Any]:
     """`node`, `answer` (a stable word) and `text` (for people), with the values behind them."""
     from policy.rules import RuleSet
+    from policy.rules.problems import RulesError
 
     row = stored.row
     if node == row.node:
         return _answer(node, "chosen", f"{node} was chosen")
-    rules = RuleSet.from_canonical(store.read.rule_set(row.rule_set_digest))
+    text = store.read.rule_set(row.rule_set_digest)
+    try:
+        rules = RuleSet.from_canonical(text)
+    except RulesError as exc:
+        what = f"this version cannot read the rule set of decision {row.id}"
+        raise WhyNotError(what, help=str(exc).partition("\n")[0]) from exc
     kept = {candidate.node: candidate for candidate in stored.record.candidates.best}
     if node in kept:
         recorded = stored.record.candidates

@@ -310,6 +310,7 @@ _KNOWN: Final = (
     ("policy.scheduling.second_look", "DecisionsDiffer"),
     ("policy.scheduling.state", "Contended"),
     ("policy.audit.why_not", "WhyNotError"),
+    ("policy.audit.node_change", "NoNodeChange"),
     ("policy.cli.proofs", "ProofsMissing"),
     ("policy.cli.tune", "TuneMissing"),
     ("policy.proving.questions", "ProvingError"),

@@ -18,8 +18,14 @@ if TYPE_CHECKING:
 @click.argument("id", metavar="ID")
 @options.db_option
 @click.option("--why-not", "why_not", metavar="NODE", help="Why this node was not chosen.")
+@click.option(
+    "--on-node",
+    "on_node",
+    is_flag=True,
+    help="Its node before and after: who stays and why, who leaves, who comes, what is free.",
+)
 @options.output_option
-def command(id: str, db: str, why_not: str | None, form: str) -> int:
+def command(id: str, db: str, why_not: str | None, on_node: bool, form: str) -> int:
     """Say why a recorded decision came out as it did.
 
     ID is the number of a decision, or the beginning of its digest; `session:ID` is a batch
@@ -28,13 +34,20 @@ def command(id: str, db: str, why_not: str | None, form: str) -> int:
     scheduler, as `policy observed` numbers them, decided again. Shows the rule that let the pod
     preempt or not, the filters, each candidate with its value for every criterion and what
     eliminated it, the victims and why each had to leave. As CSV or JSON Lines: the candidates.
+    `--on-node` shows the pods of the decision's node instead, with what keeps those that stay: the
+    rules are evaluated again, on the state of then. As CSV or JSON Lines: the pods.
 
     \b
     Example:
       policy explain 1
       policy explain 1 --why-not node-7
+      policy explain 1 --on-node
       policy explain 1 --output json
     """
+    if on_node and why_not is not None:
+        raise options.Misused("give `--why-not` or `--on-node`, not both")
+    if on_node and ":" in id.removeprefix("sha256:"):
+        raise options.Misused("`--on-node` is about the node of one decision")
     if id.startswith("observed:"):
         from policy.cli import explain_observed
 
@@ -67,6 +80,10 @@ def command(id: str, db: str, why_not: str | None, form: str) -> int:
             answer = why_not_chosen(store, stored, why_not)
             _print_answer(answer, form)
             return Exit.OK
+        if on_node:
+            from policy.cli import explain_node
+
+            return explain_node.printed(store, stored, form)
         if form == "table":
             row, best = stored.row, stored.record.candidates.best
             named = {pod for candidate in best for pod in candidate.victims}
@@ -150,10 +167,16 @@ def _print_facts(stored: StoredDecision) -> None:
         ("only asked", "what would be, by `policy what-if`" if row.hypothetical else ""),
         ("seed", str(row.seed)),
         ("digest", row.digest),
+        ("ledger", _position(stored)),
     )
     for name, value in facts:
         if value:
             output.line(f"{name:<12}{value}")
+
+
+def _position(stored: StoredDecision) -> str:
+    found = stored.ledger
+    return "" if found is None else f"entry {found.sequence}, {found.hash}, after {found.previous}"
 
 
 def _section(title: str, rows: Sequence[dict[str, Any]], *right: str) -> None:
@@ -290,7 +313,7 @@ def _first_listed(stored: StoredDecision, criterion: str) -> str:
 
 
 def _print_victims(stored: StoredDecision) -> None:
-    from policy.audit import sentences
+    from policy.audit import spared
     from policy.cli.view import victim_rows
 
     row = stored.row
@@ -299,14 +322,13 @@ def _print_victims(stored: StoredDecision) -> None:
         _section("Victims" if "node" in rows[0] else f"Victims on {row.node}", rows, "priority")
     reprieved = [
         {
-            "pod": check.pod,
-            "priority": check.priority,
-            "started": session.instant(check.start_ms),
-            "budgets": "; ".join(map(sentences.counted, check.budgets)),
-            "why it may stay": sentences.reprieved(check),
+            "pod": one.pod,
+            "priority": one.priority,
+            "started": session.instant(one.start_ms),
+            "budgets": "; ".join(one.budgets),
+            "why it may stay": one.why,
         }
-        for check in stored.record.trace.checks
-        if check.reprieved
+        for one in spared.reprieved(stored.record)
     ]
     if reprieved:
         _section("Reprieved: the preemptor still fits with them back", reprieved, "priority")

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from policy.audit.inputs import Replayed, ReplayVerdict
+from policy.audit.inputs import Replayed, ReplayVerdict, document
 from policy.cli import output
 from policy.cli.exits import Exit
 
@@ -51,17 +51,9 @@ def printed(
 
 
 def _line(result: Replayed[Any], shown: Sequence[str]) -> dict[str, Any]:
-    difference = result.difference
     return {
         "id": result.row.id,
         "cluster": result.row.cluster,
         **{name: getattr(result.row, name) for name in shown},
-        "verdict": result.verdict.value,
-        "first_difference": difference.path if difference else None,
-        "recorded": difference.recorded if difference else None,
-        "replayed": difference.replayed if difference else None,
-        "missing": [item.value for item in result.missing],
-        "detail": result.detail,
-        "recorded_digest": result.row.digest,
-        "replayed_digest": result.digest,
+        **document(result),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from policy.audit.documents import (
     SUMMARY,
@@ -14,7 +14,7 @@ from policy.audit.documents import (
     summary,
     verdict,
 )
-from policy.audit.sentences import because
+from policy.audit.sentences import because, contradicted
 from policy.cli import output, session
 
 if TYPE_CHECKING:
@@ -84,21 +84,9 @@ def print_short(stored: StoredDecision) -> None:
         output.line(f"nominations cleared: {', '.join(cleared)}")
 
 
-_SEEN: Final = {
-    "victim-still-runs": "{pod} still ran",
-    "victim-still-there": "nothing showed the deletion of {pod} within its grace period",
-    "preemptor-elsewhere": "no pod left, and {pod} was placed on another node",
-    "preemptor-gone": "no pod left, and {pod} was gone",
-    "no-victim-left": "no pod left for {pod}",
-}
-"""What a later state showed, by the reason that is stored."""
-
-
 def not_carried_out(outcomes: Iterable[OutcomeRow]) -> Iterator[str]:
     """What a later state of the cluster contradicts of a decision; nothing where nothing is."""
-    for one in outcomes:
-        seen = _SEEN[one.reason].format(pod=one.pod)
-        yield f"not carried out: {seen} at revision {one.revision} ({session.instant(one.at_ms)})"
+    return map(contradicted, outcomes)
 
 
 def inputs(values: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ node's topology.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -75,6 +76,34 @@ def obstacles_on(
 
     dry_run: with its potential victims gone. Raises KeyError for a pod or node that is unknown.
     """
+    context = _asked(snapshot, rules, preemptor)
+    return list(_on_node(context, node, filter_name, dry_run=dry_run))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptPods:
+    """Pods of one node that may not be victims, all for the same reason."""
+
+    kind: ObstacleKind
+    rule: str  #: id of the rule that keeps them; "" where none does
+    pods: tuple[str, ...]  #: namespace/name, by name
+
+
+def kept_on(snapshot: Snapshot, rules: RuleSet, preemptor: str, node: str) -> tuple[KeptPods, ...]:
+    """The pods of a node that may not leave for a pod (namespace/name), by what keeps them.
+
+    Raises KeyError for a pod or node that is unknown.
+    """
+    context = _asked(snapshot, rules, preemptor)
+    here = np.flatnonzero(snapshot.node == snapshot.nodes.index[node])
+    return tuple(
+        KeptPods(kind=kind, rule=rule, pods=_by_name(context, rows))
+        for kind, rule, rows in _kept(context, here)
+        if rows.size
+    )
+
+
+def _asked(snapshot: Snapshot, rules: RuleSet, preemptor: str) -> DecisionContext:
     row, pod = snapshot.row(preemptor), snapshot.pod(preemptor)
     if row is None or pod is None:
         raise KeyError(preemptor)
@@ -85,8 +114,7 @@ def obstacles_on(
         row=row,
         ignored=left_to_extenders(rules.extenders),
     )
-    context = DecisionContext(incoming=incoming, rules=rules, seed=0, importance=Importance)
-    return list(_on_node(context, node, filter_name, dry_run=dry_run))
+    return DecisionContext(incoming=incoming, rules=rules, seed=0, importance=Importance)
 
 
 def _on_node(
@@ -143,9 +171,13 @@ def _domain(context: DecisionContext, node: int, keys: str) -> str:
 
 
 def _named(context: DecisionContext, rows: Rows) -> tuple[str, ...]:
+    return _by_name(context, rows, most=MAX_NAMED)
+
+
+def _by_name(context: DecisionContext, rows: Rows, *, most: int | None = None) -> tuple[str, ...]:
     snapshot = context.snapshot
-    first = rows[np.argsort(snapshot.rank[rows], kind="stable")][:MAX_NAMED]
-    return tuple(snapshot.keys[row] for row in first.tolist())
+    ordered = rows[np.argsort(snapshot.rank[rows], kind="stable")][:most]
+    return tuple(snapshot.keys[row] for row in ordered.tolist())
 
 
 def _kept(context: DecisionContext, here: Rows) -> Iterator[tuple[ObstacleKind, str, Rows]]:

@@ -26,7 +26,13 @@ COMMANDS: dict[str, list[list[str]]] = {
     "policy preempt": [[HIGH, "--now", NOW], [EVIL], [HIGH, "--cluster", EVIL, "--dry-run"]],
     "policy run": [["--cluster", EVIL, "--dry-run"], ["--cluster", EVIL, "--settle", "--dry-run"]],
     "policy decisions": [[], ["--cluster", EVIL], ["--since", EVIL], ["-o", EVIL]],
-    "policy explain": [["1"], ["1", "--why-not", EVIL], ["1", "--why-not", f"{EVIL}2"], [EVIL]],
+    "policy explain": [
+        ["1"],
+        ["1", "--why-not", EVIL],
+        ["1", "--why-not", f"{EVIL}2"],
+        ["1", "--on-node"],
+        [EVIL],
+    ],
     "policy simulate": [
         [EVIL, "--rules", "kube-1.36"],
         [".", "--rules", EVIL],

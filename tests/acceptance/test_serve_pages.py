@@ -21,7 +21,7 @@ from tests.support.serving import Serving, preempts
 PAGES = (
     "/",
     "/decisions",
-    "/decisions/1",
+    "/decisions/1?show=spared&replay=1&rules=max-victims&why_not=w-2",
     "/groups",
     "/workloads/team-a/web",
     "/nodes/w-1",

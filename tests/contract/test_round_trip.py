@@ -28,6 +28,7 @@ from policy.store import (
     StoreError,
 )
 from policy.store.connection import parse_url
+from policy.store.model.decisions import LedgerPosition
 from policy.store.read import queries
 from policy.store.read.saved_queries import saved_query
 from tests.contract.builders import (
@@ -107,6 +108,7 @@ def test_a_recorded_decision_comes_back_whole(store, database_url, name):
     )
     decision = made_on(store, decision)
     queue = QueueInfo(attempt=3, queued_ms=NOW - 50)
+    before = store.ledger.head("default")
     recorded = record(store, decision, queue=queue)
     whole = record_of(decision)
     unsaved = StoredDecision.unsaved(
@@ -126,7 +128,12 @@ def test_a_recorded_decision_comes_back_whole(store, database_url, name):
         queued_ms=NOW - 50,
         **who_wrote(database_url),
     )
-    assert store.read.decision(recorded.decision_id) == StoredDecision(row=row, record=whole)
+    position = LedgerPosition(
+        sequence=before.sequence + 1, hash=recorded.ledger_hash, previous=before.hash
+    )
+    assert store.read.decision(recorded.decision_id) == StoredDecision(
+        row=row, record=whole, ledger=position
+    )
     assert store.read.decisions() == [row]
 
 

@@ -7,12 +7,13 @@ from typing import Any, Final
 
 from policy.audit import health
 from policy.audit.compare_documents import summary_document
+from policy.audit import fired, inputs, node_change, spared
 from policy.audit.documents import instant
 from policy.audit.newest import judge_newest
 from policy.audit.recorded import Comparing
 from policy.cluster.names import typed_pod
 from policy.cluster.objects import Pod
-from policy.server import cycles, supposing, views
+from policy.server import cycles, decided, supposing, views
 from policy.server.api import models
 from policy.server.api.operations import ApiOperation, ApiRequest, Stream
 from policy.server.api.result import ApiResult
@@ -71,6 +72,32 @@ def _decision(asked: ApiRequest) -> ApiResult:
 def _why_not(asked: ApiRequest) -> ApiResult:
     stored = views.stored_decision(asked.service, asked.principal, asked.path["id"])
     return ApiResult(document=views.why_not(asked.service, stored, asked.query.node))
+
+
+def _decision_rules(asked: ApiRequest) -> ApiResult:
+    stored = views.stored_decision(asked.service, asked.principal, asked.path["id"])
+    rules = fired.rules_of(asked.service.store, stored)
+    found = fired.marked_rules(rules, stored.record)
+    return ApiResult(document={"rules": fired.document(found)})
+
+
+def _decision_node(asked: ApiRequest) -> ApiResult:
+    stored = views.stored_decision(asked.service, asked.principal, asked.path["id"])
+    found = decided.node(asked.service, stored, fired.rules_of(asked.service.store, stored))
+    assert found is not None  # however far back its state is
+    return ApiResult(document=node_change.document(found))
+
+
+def _spared(asked: ApiRequest) -> ApiResult:
+    stored = views.stored_decision(asked.service, asked.principal, asked.path["id"])
+    kept = decided.protected(asked.service, stored)
+    return ApiResult(document=spared.document(spared.reprieved(stored.record), kept))
+
+
+def _replay(asked: ApiRequest) -> ApiResult:
+    stored = views.stored_decision(asked.service, asked.principal, asked.path["id"])
+    found = decided.replayed(asked.service, stored)
+    return ApiResult(document={"id": stored.row.id, **inputs.document(found)})
 
 
 def _observations(asked: ApiRequest) -> ApiResult:
@@ -335,6 +362,35 @@ OPERATIONS: Final = (
         call=_why_not,
         query=models.NodeQuery,
         summary="Why a node was not chosen.",
+    ),
+    ApiOperation(
+        method="GET",
+        path="/decisions/{id}/rules",
+        name="getDecisionRules",
+        call=_decision_rules,
+        summary="The rules of its rule set, each with what it did in the decision.",
+    ),
+    ApiOperation(
+        method="GET",
+        path="/decisions/{id}/node",
+        name="getDecisionNode",
+        call=_decision_node,
+        summary="Its node before and after it: who stays, who leaves, who comes, what is free.",
+    ),
+    ApiOperation(
+        method="GET",
+        path="/decisions/{id}/spared",
+        name="getSparedPods",
+        call=_spared,
+        summary="Pods of its node that stay: reprieved, or protected, with the rule and the reason."
+        " Its rules are evaluated again, on the state of then, which is loaded for it.",
+    ),
+    ApiOperation(
+        method="GET",
+        path="/decisions/{id}/replay",
+        name="replayDecision",
+        call=_replay,
+        summary="Make it again, on the state of then, and compare it with the record.",
     ),
     ApiOperation(
         method="GET",

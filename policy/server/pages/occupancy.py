@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from policy.cluster.objects import Node, Pod
@@ -17,44 +17,54 @@ _GIB: Final = 1 << 30
 
 def resources(node: Node, pods: Sequence[Pod]) -> list[dict[str, Any]]:
     """A bar for each resource of the node: what each pod requests, in the order of the pods."""
+    names = [f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in pods]
     holds = [{**pod_requests(pod, on_node=True), _PODS: 1} for pod in pods]
     return [
-        _bar(name, room, pods, holds)
+        bar(
+            name,
+            room,
+            [(pod, held.get(name, 0), "") for pod, held in zip(names, holds, strict=True)],
+        )
         for name, room in sorted(amounts(node.status.allocatable).items())
         if room
     ]
 
 
-def _bar(
-    name: str, room: int, pods: Sequence[Pod], holds: Sequence[Mapping[str, int]]
+def bar(
+    name: str, room: int, held: Iterable[tuple[str, int, str]], *, scale: int = 0
 ) -> dict[str, Any]:
-    used = sum(held.get(name, 0) for held in holds)
+    """One resource: what each holds of it, one after the other.
+
+    held: pod, amount, and the class that its part of the bar is drawn with. scale: what the whole
+    bar stands for at least, for bars that are compared.
+    """
+    parts = [(pod, amount, kind) for pod, amount, kind in held if amount]
+    used = sum(amount for _, amount, _ in parts)
     # Where more is requested than there is, the whole bar is what is requested.
-    whole = max(room, used)
-    parts, start = [], 0
-    for pod, held in zip(pods, holds, strict=True):
-        amount = held.get(name, 0)
-        if amount:
-            parts.append(
-                {
-                    "x": round(start * WIDTH / whole, 1),
-                    "width": round(amount * WIDTH / whole, 1),
-                    "pod": f"{pod.metadata.namespace}/{pod.metadata.name}",
-                    "amount": _words(name, amount),
-                }
-            )
+    whole = max(room, used, scale)
+    drawn, start = [], 0
+    for pod, amount, kind in parts:
+        drawn.append(
+            {
+                "x": round(start * WIDTH / whole, 1),
+                "width": round(amount * WIDTH / whole, 1),
+                "pod": pod,
+                "amount": words(name, amount),
+                "kind": kind,
+            }
+        )
         start += amount
     return {
         "name": name,
-        "used": _words(name, used),
-        "room": _words(name, room),
-        "free": _words(name, room - used),
-        "parts": parts,
+        "used": words(name, used),
+        "room": words(name, room),
+        "free": words(name, room - used),
+        "parts": drawn,
         "end": round(room * WIDTH / whole, 1),
     }
 
 
-def _words(name: str, amount: int) -> str:
+def words(name: str, amount: int) -> str:
     """An amount in the unit in which people give it."""
     if name == "cpu":
         return f"{amount / 1000:g}"

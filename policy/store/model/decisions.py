@@ -120,6 +120,15 @@ class ServedCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerPosition:
+    """Where an entry stands in its cluster's ledger."""
+
+    sequence: int
+    hash: str
+    previous: str  #: hash of the entry before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDecision:
     """Everything that the database keeps of a decision."""
 
@@ -127,6 +136,7 @@ class StoredDecision:
     record: DecisionRecord
     served: ServedCall | None = None  #: the call that it answers; None without one
     outcomes: tuple[OutcomeRow, ...] = ()  #: what was not carried out of it
+    ledger: LedgerPosition | None = None  #: its entry; None for a dry run, and where it is gone
 
     @classmethod
     def unsaved(

@@ -29,7 +29,13 @@ from policy.decision.model import ExtenderCall, OfferedNode, Outcome, Victim
 from policy.store import rows
 from policy.store.decision_rows import record_from, victim_from
 from policy.store.errors import NotFound, StoreError
-from policy.store.model.decisions import DecisionRow, NominationRow, ServedCall, StoredDecision
+from policy.store.model.decisions import (
+    DecisionRow,
+    LedgerPosition,
+    NominationRow,
+    ServedCall,
+    StoredDecision,
+)
 from policy.store.outcomes import WHOLE, OutcomeKind, contradicted, outcomes_of
 from policy.store.spans import ids_within
 from policy.store.state.loading import cluster_id
@@ -41,6 +47,7 @@ from policy.store.tables import (
     DECISION_TRACES,
     DECISIONS,
     EXTENDER_CALLS,
+    LEDGER,
     NOMINATION_ENDS,
     NOMINATIONS,
     PODS,
@@ -450,7 +457,15 @@ def decision(
         record=record_from(row, children),
         served=next((_served(call) for call in children[EXTENDER_CALLS]), None),
         outcomes=outcomes_of(connection, [row["id"]]).get(row["id"], ()),
+        ledger=_position(connection, row["id"]),
     )
+
+
+def _position(connection: Connection, decision: int) -> LedgerPosition | None:
+    c = LEDGER.c
+    query = select(c.sequence, c.hash, c.previous).where(c.decision_id == decision)
+    found = connection.execute(query).first()
+    return None if found is None else LedgerPosition(**found._mapping)
 
 
 def leaving_already(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from policy.store.faces import Face, reads
-from policy.store.state import loading, past
+from policy.store.state import loading, node_past, past
 
 
 class StateFace(Face):
@@ -13,6 +13,7 @@ class StateFace(Face):
     load = reads(loading.load)
     changes_since = reads(loading.changes_since)
     on_node = reads(loading.on_node)
+    node_at = reads(node_past.node_at)
     head_revision = reads(loading.head_revision)
     revision_at = reads(loading.revision_at)
     revisions = reads(loading.revisions)

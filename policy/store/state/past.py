@@ -108,7 +108,7 @@ def load_checked(connection: Connection, cluster: str, at: int) -> tuple[LoadedS
 
     Raises NotFound for a revision that is not kept.
     """
-    cluster_id = _kept(connection, cluster, at)
+    cluster_id = kept(connection, cluster, at)
     r = REVISIONS.c
     head = connection.execute(
         select(r.digest, r.at_ms).where(r.cluster_id == cluster_id, r.number == at)
@@ -139,7 +139,7 @@ def objects_at(
     Raises NotFound for a revision that is not kept.
     """
     table = VERSIONS[kind]
-    query = select(table).where(true_at(table, _kept(connection, cluster, at), at))
+    query = select(table).where(true_at(table, kept(connection, cluster, at), at))
     if key is not None:
         query = query.where(table.c.key == key)
     return [
@@ -156,7 +156,7 @@ def objects_at(
 
 def counts_at(connection: Connection, cluster: str, *, at: int) -> dict[str, int]:
     """Number of objects per kind at a revision; kinds without any are left out."""
-    cluster_id = _kept(connection, cluster, at)
+    cluster_id = kept(connection, cluster, at)
     counts = {}
     for kind, table in VERSIONS.items():
         query = select(func.count()).where(true_at(table, cluster_id, at))
@@ -164,7 +164,7 @@ def counts_at(connection: Connection, cluster: str, *, at: int) -> dict[str, int
     return {kind: count for kind, count in counts.items() if count}
 
 
-def _kept(connection: Connection, cluster: str, number: int) -> int:
+def kept(connection: Connection, cluster: str, number: int) -> int:
     """The cluster's number in the database. Raises NotFound for a revision that is not there."""
     head = require_head(connection, cluster)
     r = REVISIONS.c
