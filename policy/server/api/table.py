@@ -13,9 +13,8 @@ from policy.server.api import models
 from policy.server.api.operations import ApiOperation, ApiRequest, Stream
 from policy.server.api.result import ApiResult
 from policy.server.http import TITLES, Failure
-from policy.server.own_sql import own_sql
 from policy.server.security.tokens import Role
-from policy.store import StoreError
+from policy.server.sql import run_sql
 from policy.store.read.saved_queries import saved_queries
 
 
@@ -251,22 +250,8 @@ def _saved(_: ApiRequest) -> ApiResult:
 
 def _sql(asked: ApiRequest) -> ApiResult:
     body = asked.body
-    return ApiResult(document=run_sql(asked, body.sql, body.parameters, limit=body.limit))
-
-
-def run_sql(
-    asked: ApiRequest, sql: str, parameters: dict[str, Any], *, limit: int
-) -> dict[str, Any]:
-    """Columns, rows, and whether there are more."""
-    if asked.principal.limited:
-        return own_sql(asked.service, asked.principal, sql, parameters, limit=limit)
-    try:
-        with asked.service.reader.sql(sql, parameters, timeout=10) as found:
-            rows = [list(row) for row in islice(found, limit + 1)]
-            columns = found.columns
-    except StoreError as exc:
-        raise Failure(400, "invalid", exc.message, help=exc.help) from exc
-    return {"columns": columns, "rows": rows[:limit], "more": len(rows) > limit}
+    found = run_sql(asked.service, asked.principal, body.sql, body.parameters, limit=body.limit)
+    return ApiResult(document=found)
 
 
 def _problem(asked: ApiRequest) -> ApiResult:
