@@ -40,21 +40,21 @@ def _bar(
                     "x": round(start * WIDTH / whole, 1),
                     "width": round(amount * WIDTH / whole, 1),
                     "pod": f"{pod.metadata.namespace}/{pod.metadata.name}",
-                    "amount": _words(name, amount),
+                    "amount": words(name, amount),
                 }
             )
         start += amount
     return {
         "name": name,
-        "used": _words(name, used),
-        "room": _words(name, room),
-        "free": _words(name, room - used),
+        "used": words(name, used),
+        "room": words(name, room),
+        "free": words(name, room - used),
         "parts": parts,
         "end": round(room * WIDTH / whole, 1),
     }
 
 
-def _words(name: str, amount: int) -> str:
+def words(name: str, amount: int) -> str:
     """An amount in the unit in which people give it."""
     if name == "cpu":
         return f"{amount / 1000:g}"

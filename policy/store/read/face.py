@@ -10,7 +10,17 @@ from policy.store.faces import Face, reads, streams
 if TYPE_CHECKING:
     from policy.store import cluster_identity as identities
     from policy.store import outcomes
-    from policy.store.read import evictions, history, hits, observed, queries, reports, tables
+    from policy.store.read import (
+        evictions,
+        history,
+        hits,
+        nominated,
+        observed,
+        queries,
+        reports,
+        runs,
+        tables,
+    )
     from policy.store.record import environments, schedulers, sessions, simulating
 else:  # a list of decisions should not wait for what reads sessions, reports or observations
     identities = lazy.Functions("policy.store.cluster_identity")
@@ -18,9 +28,11 @@ else:  # a list of decisions should not wait for what reads sessions, reports or
     evictions = lazy.Functions("policy.store.read.evictions")
     history = lazy.Functions("policy.store.read.history")
     hits = lazy.Functions("policy.store.read.hits")
+    nominated = lazy.Functions("policy.store.read.nominated")
     observed = lazy.Functions("policy.store.read.observed")
     queries = lazy.Functions("policy.store.read.queries")
     reports = lazy.Functions("policy.store.read.reports")
+    runs = lazy.Functions("policy.store.read.runs")
     tables = lazy.Functions("policy.store.read.tables")
     environments = lazy.Functions("policy.store.record.environments")
     schedulers = lazy.Functions("policy.store.record.schedulers")
@@ -44,6 +56,10 @@ class ReadFace(Face):
     call_recorded = reads(queries.call_recorded)
     rule_set = reads(queries.rule_set)
     nominations = reads(queries.nominations)
+    nominated_to = reads(nominated.nominated_to)
+    runs_of = reads(runs.runs_of)
+    workloads_of = reads(runs.workloads_of)
+    observed_evictions = reads(runs.observed_evictions)
     session = reads(sessions.session)
     evicted_in = reads(sessions.evicted_in)
     sessions = reads(sessions.sessions)
