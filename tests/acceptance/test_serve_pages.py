@@ -34,6 +34,7 @@ PAGES = (
     "/environments/prod",
     "/environments/staging",
     "/sql?saved=who-preempts-whom",
+    "/sql?q=SELECT+victim,+run_seconds+FROM+v_victims&chart=bar",
     "/simulations",
     "/api",
 )

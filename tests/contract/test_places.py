@@ -53,15 +53,16 @@ def store(database_url: str) -> Iterator[Store]:
             actor="ann",
             at_ms=NOW,
         )
-        opened.record.create_environment("prod", "default", at_ms=NOW, actor="ann")
-        opened.record.activate(
-            "prod",
-            rules=RuleSet.load("minimum-run-time"),
-            reason="test",
-            source="minimum-run-time",
-            at_ms=NOW,
-            actor="ann",
-        )
+        for environment, rules in (("base", "kube-1.36"), ("prod", "minimum-run-time")):
+            opened.record.create_environment(environment, "default", at_ms=NOW, actor="ann")
+            opened.record.activate(
+                environment,
+                rules=RuleSet.load(rules),
+                reason="test",
+                source=rules,
+                at_ms=NOW,
+                actor="ann",
+            )
         again = a_pod("shop/web-1", node="n2", priority=5, owner="ReplicaSet/web", uid="uid-again")
         late = started(again, "2026-09-21T14:20:00Z")
         opened.record.import_objects("default", [late], at_ms=NOW + 600_000, source="test")
@@ -156,9 +157,11 @@ def test_active_rules_say_what_they_protect(store: Store) -> None:
     active = store.read.environment("prod").active
     assert active is not None
 
-    def said(now_ms: int, preemptor: str = "team/urgent") -> Protection:
-        (one,) = protection(store, "default", ["shop/web-1"], preemptor=preemptor, now_ms=now_ms)
-        return one
+    def said(now_ms: int, preemptor: str = "team/urgent", environment: str = "prod") -> Protection:
+        base, prod = protection(
+            store, "default", ["shop/web-1"], preemptor=preemptor, now_ms=now_ms
+        )
+        return prod if environment == "prod" else base
 
     fresh = said(NOW + 600_000)
     assert (fresh.environment, fresh.digest, fresh.unknown) == ("prod", active.rule_set_digest, "")
@@ -176,6 +179,9 @@ def test_active_rules_say_what_they_protect(store: Store) -> None:
             why=later.judged[0].why,
         ),
     )
+    base = said(NOW + 600_000, environment="base")
+    assert [(j.allowed, j.rule) for j in base.judged] == [(True, "lower-priority")]
+    assert (base.would_protect, fresh.would_protect) == (("cooldown", "minimum-run-time"), ())
     supposed = said(NOW + 600_000, preemptor="gone/pod")
     assert supposed.asked == Asked(pod="", priority=100)
     assert protection(store, "default", [], preemptor="", now_ms=NOW) == []

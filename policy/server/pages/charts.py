@@ -58,7 +58,7 @@ def chart(
         if given not in columns:
             raise NoChart(f"there is no column `{given}` for {name}")
     across, up = columns.index(x), columns.index(y)
-    texts = [row[up] for row in rows if row[up] is not None and not _is_number(row[up])]
+    texts = [row[up] for row in rows if row[up] is not None and not is_number(row[up])]
     if texts:
         raise NoChart(f"column `{y}` holds `{str(texts[0])[:40]}`, which is no number")
     whole = [(_words(row[across]), float(row[up])) for row in rows if row[up] is not None]
@@ -111,7 +111,7 @@ def _note(rows: int, found: int, drawn: int) -> str:
     return "; ".join(parts)
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -15,7 +15,16 @@ from starlette.responses import Response
 
 from policy.server.http import Failure, in_thread, json_response
 from policy.server.own_sql import NEWEST, TABLES
-from policy.server.pages.charts import HEIGHT, KINDS, MOST, WIDTH, Chart, NoChart, chart
+from policy.server.pages.charts import (
+    HEIGHT,
+    KINDS,
+    MOST,
+    WIDTH,
+    Chart,
+    NoChart,
+    chart,
+    is_number,
+)
 from policy.server.pages.parameters import Parameter, WrongParameter, fields, values
 from policy.server.pages.surface import Pages
 from policy.server.security.access import Principal
@@ -120,7 +129,18 @@ def _run(pages: Pages, principal: Principal, question: _Question) -> dict[str, A
         most = min(limit, ROWS)
         given = {**given, "limit": most + 1}  # the row that says that there are more
     found = run_sql(pages.service, principal, question.text, given, limit=most)
-    return {**found, "columns": unique_names(found["columns"])}
+    columns = unique_names(found["columns"])
+    return {**found, "columns": columns, "numbers": _numbers(columns, found["rows"])}
+
+
+def _numbers(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    """Columns that hold nothing but numbers."""
+    return [
+        name
+        for i, name in enumerate(columns)
+        if any(row[i] is not None for row in rows)
+        and all(row[i] is None or is_number(row[i]) for row in rows)
+    ]
 
 
 def _drawn(query: Mapping[str, str], result: dict[str, Any] | None) -> tuple[Chart | None, str]:
