@@ -6,8 +6,8 @@ the whole cluster. Where a rule reads more than that, the answer is that it is n
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
@@ -86,7 +86,29 @@ def protection(
         return []
     objects = store.state.pods_around(cluster, pods)
     asking = _asking(store, cluster, preemptor, objects)
-    return [_protection(store, row, objects, asking, now_ms) for row in environments]
+    rules = {row.name: _active(store, row) for row in environments}
+    beside = {
+        name: tuple(_overlays(active)) if not _unknown(active) else ()
+        for name, active in rules.items()
+    }
+    every = [*rules.values(), *(both for some in beside.values() for _, both in some)]
+    needs = frozenset(need for one in every for need in one.history_needs)
+    # Nothing is decided or recorded on this snapshot: it needs no digest.
+    snapshot = Snapshot.from_objects(
+        [*objects, asking],
+        now_ms=now_ms,
+        state_digest="",
+        history=store.read.history(cluster, needs, now_ms=now_ms) if needs else None,
+    )
+    return [
+        _protection(row, rules[row.name], beside[row.name], snapshot, asking)
+        for row in environments
+    ]
+
+
+def _active(store: Store, environment: EnvironmentRow) -> RuleSet:
+    assert environment.active is not None  # the caller takes no others
+    return _rules(store.read.rule_set(environment.active.rule_set_digest))
 
 
 def _asking(store: Store, cluster: str, preemptor: str, objects: list[ClusterObject]) -> Pod:
@@ -111,42 +133,30 @@ def _asking(store: Store, cluster: str, preemptor: str, objects: list[ClusterObj
 
 
 def _protection(
-    store: Store,
     environment: EnvironmentRow,
-    objects: list[ClusterObject],
+    rules: RuleSet,
+    overlays: Sequence[tuple[str, RuleSet]],
+    snapshot: Snapshot,
     asking: Pod,
-    now_ms: int,
 ) -> Protection:
     active = environment.active
     assert active is not None  # the caller takes no others
     key = f"{asking.metadata.namespace or 'default'}/{asking.metadata.name}"
-    found = Protection(
+    unknown = _unknown(rules)
+    said = _judged(snapshot, rules, key) if not unknown else []
+    at_risk = {pod for one in said if one.allowed for pod in one.pods}
+    return Protection(
         environment=environment.name,
         rule_set=active.rule_set,
         digest=active.rule_set_digest,
         asked=Asked(pod="" if key == _SUPPOSED else key, priority=asking.spec.priority or 0),
-        judged=(),
-        unknown="",
-        would_protect=(),
-    )
-    rules = _rules(store.read.rule_set(active.rule_set_digest))
-    unknown = _unknown(rules)
-    if unknown:
-        return replace(found, unknown=unknown)
-    overlays = [(name, both) for name, both in _overlays(rules) if not _unknown(both)]
-    needs = rules.history_needs.union(*(both.history_needs for _, both in overlays))
-    history = store.read.history(environment.cluster, needs, now_ms=now_ms) if needs else None
-    # Nothing is decided or recorded on this snapshot: it needs no digest.
-    snapshot = Snapshot.from_objects(
-        [*objects, asking], now_ms=now_ms, state_digest="", history=history
-    )
-    denied = {name: set(denials(snapshot, both, key)) for name, both in overlays}
-    said = _judged(snapshot, rules, key)
-    at_risk = {pod for one in said if one.allowed for pod in one.pods}
-    return replace(
-        found,
         judged=tuple(said),
-        would_protect=tuple(name for name, kept in denied.items() if at_risk and at_risk <= kept),
+        unknown=unknown,
+        would_protect=tuple(
+            name
+            for name, both in overlays
+            if at_risk and at_risk <= denials(snapshot, both, key).keys()
+        ),
     )
 
 
@@ -202,5 +212,5 @@ def _overlays(rules: RuleSet) -> Iterator[tuple[str, RuleSet]]:
     """The rules with each shipped rule included that they do not have."""
     for name, overlay in _shipped():
         both = including(rules, overlay, name)
-        if both is not None:
+        if both is not None and not _unknown(both):
             yield name, both

@@ -13,18 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import islice
-from typing import Any, Final
+from typing import Any
 
 from policy.server.http import Failure
-from policy.server.own_sql import own_sql
+from policy.server.own_sql import SECONDS, own_sql
 from policy.server.security.access import Principal
 from policy.server.security.tokens import Role
 from policy.server.service import PolicyService
 from policy.store import StoreError
 from policy.store.read.saved_queries import saved_as
-
-SECONDS: Final = 10
-"""How long a statement may take."""
 
 
 def run_sql(

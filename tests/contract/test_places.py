@@ -28,6 +28,7 @@ from tests.contract.builders import (
 from tests.contract.filled import observe
 
 START = "2026-09-21T12:00:00Z"
+ACTIVE = (("base", "kube-1.36"), ("gangs", "kube-1.36-groups"), ("prod", "minimum-run-time"))
 START_MS = times.parse(START)
 
 
@@ -53,7 +54,7 @@ def store(database_url: str) -> Iterator[Store]:
             actor="ann",
             at_ms=NOW,
         )
-        for environment, rules in (("base", "kube-1.36"), ("prod", "minimum-run-time")):
+        for environment, rules in ACTIVE:
             opened.record.create_environment(environment, "default", at_ms=NOW, actor="ann")
             opened.record.activate(
                 environment,
@@ -158,10 +159,9 @@ def test_active_rules_say_what_they_protect(store: Store) -> None:
     assert active is not None
 
     def said(now_ms: int, preemptor: str = "team/urgent", environment: str = "prod") -> Protection:
-        base, prod = protection(
-            store, "default", ["shop/web-1"], preemptor=preemptor, now_ms=now_ms
-        )
-        return prod if environment == "prod" else base
+        found = protection(store, "default", ["shop/web-1"], preemptor=preemptor, now_ms=now_ms)
+        (one,) = (one for one in found if one.environment == environment)
+        return one
 
     fresh = said(NOW + 600_000)
     assert (fresh.environment, fresh.digest, fresh.unknown) == ("prod", active.rule_set_digest, "")
@@ -182,6 +182,8 @@ def test_active_rules_say_what_they_protect(store: Store) -> None:
     base = said(NOW + 600_000, environment="base")
     assert [(j.allowed, j.rule) for j in base.judged] == [(True, "lower-priority")]
     assert (base.would_protect, fresh.would_protect) == (("cooldown", "minimum-run-time"), ())
+    gangs = said(NOW + 600_000, environment="gangs")
+    assert (gangs.judged, gangs.unknown) == ((), "groups")
     supposed = said(NOW + 600_000, preemptor="gone/pod")
     assert supposed.asked == Asked(pod="", priority=100)
     assert protection(store, "default", [], preemptor="", now_ms=NOW) == []

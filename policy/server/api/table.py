@@ -447,9 +447,10 @@ OPERATIONS: Final = (
         call=_sql,
         body=models.Query,
         limited=True,
-        summary="One statement that reads; ends after 10 seconds. For a token that is limited to"
-        " namespaces on a copy of what it may see: the tables `decisions`, `victims`,"
-        " `group_cycles` and `group_victims`.",
+        summary="One statement that reads; ends after 10 seconds. For an admin on tables and views,"
+        " for others on the views and, where it is a saved query to the letter, on what that reads."
+        " For a token that is limited to namespaces on a copy of what it may see: the tables"
+        " `decisions`, `victims`, `group_cycles` and `group_victims`.",
     ),
     ApiOperation(
         method="GET",

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from policy.server.http import Failure, in_thread, json_response
-from policy.server.own_sql import NEWEST, TABLES
+from policy.server.own_sql import NEWEST, SECONDS, TABLES
 from policy.server.pages.charts import (
     HEIGHT,
     KINDS,
@@ -29,7 +29,7 @@ from policy.server.pages.parameters import Parameter, WrongParameter, fields, va
 from policy.server.pages.surface import Pages
 from policy.server.security.access import Principal
 from policy.server.security.tokens import Role
-from policy.server.sql import SECONDS, run_sql
+from policy.server.sql import run_sql
 from policy.store.migrate import VIEWS
 from policy.store.read.saved_queries import SavedQuery, saved_as, saved_queries, saved_query
 from policy.store.read.sql import parameters_in
