@@ -236,8 +236,9 @@ def reader() -> None:
     is_flag=True,
     help="Read the password from standard input, up to the end of its first line.",
 )
+@click.option("--views", is_flag=True, help="Let it read the views alone, and no table.")
 @options.db_option
-def create_reader(name: str, password_stdin: bool, db: str) -> int:
+def create_reader(name: str, password_stdin: bool, views: bool, db: str) -> int:
     """Make a role that can log in, read the tables and views, and do nothing else.
 
     Prints the URL of its connection, for --reader-url or POLICY_READER_DB. The password is
@@ -252,9 +253,10 @@ def create_reader(name: str, password_stdin: bool, db: str) -> int:
     from policy.store.readers import create_reader as create
 
     password = sys.stdin.readline().rstrip("\r\n") if password_stdin else None
-    made = create(db, name, password=password)
+    made = create(db, name, password=password, views_only=views)
     output.data(f"{made.url}\n")
-    output.say(f"role `{made.name}` can read {made.relations} tables and views")
+    what = "views" if views else "tables and views"
+    output.say(f"role `{made.name}` can read {made.relations} {what}")
     if password is None:
         output.say(
             "the password in the URL is shown this once; keep the URL where secrets are kept"

@@ -7,6 +7,7 @@ import itertools
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from click.core import ParameterSource
 
 from policy.cli import options, output, period, session
 from policy.cli.exits import Exit
+from policy.text.csv_cells import unique_names
 
 _FORMS: Final = (*options.FORMATS, "parquet")
 _TIMEOUT_SECONDS: Final = 60
@@ -155,12 +157,13 @@ def command(
     if form == "parquet" and sys.stdout.isatty():
         raise options.Misused("Parquet is no text: write it to a file with `>`")
     with (
+        _told_of_options(),
         session.open_store(_connection(db, reader)) as store,
         store.sql(
             sql, parameters, timeout=timeout or None, trust_connection=trust or saved
         ) as found,
     ):
-        columns = _unique(found.columns)
+        columns = unique_names(found.columns)
         kept = _Kept(found, most)
         if form == "parquet":
             from policy.audit.tables_out import write_result
@@ -176,6 +179,22 @@ def command(
     if kept.more:
         output.say(f"the first {most} rows; --limit shows more")
     return Exit.OK
+
+
+@contextmanager
+def _told_of_options() -> Iterator[None]:
+    """Options of this command may be the way out where a query is not run to its end."""
+    from policy.store.read.sql import NotTrusted, QueryTooLong
+
+    try:
+        yield
+    except QueryTooLong as exc:
+        exc.help += ", or give it more time with --timeout"
+        raise
+    except NotTrusted as exc:
+        before = f"{exc.help}; " if exc.help else ""
+        exc.help = f"{before}--trust-connection runs the query as it is"
+        raise
 
 
 def _most(limit: int | str) -> int:
@@ -264,16 +283,6 @@ def _saved(query: str, parameters: dict[str, Any]) -> tuple[str, dict[str, Any]]
         takes = ", ".join(f"`{name}`" for name in saved.parameters)
         raise options.Misused(f"`{query}` has no parameter `{alien[0]}`; it has {takes}")
     return saved.sql, {name: DEFAULTS[name] for name in saved.parameters} | parameters
-
-
-def _unique(names: Iterable[str]) -> tuple[str, ...]:
-    """Column names as SQL gives them; a second `id` becomes `id_2`."""
-    seen: dict[str, int] = {}
-    found = []
-    for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        found.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
-    return tuple(found)
 
 
 def _stream(lines: Iterator[dict[str, Any]], form: str, columns: Sequence[str]) -> None:

@@ -37,7 +37,8 @@ TABLES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "group_victims": ("cycle", "namespace", "pod"),
 }
-_SECONDS: Final = 10
+SECONDS: Final = 10
+"""How long a statement may take, whoever asks."""
 
 
 def own_sql(
@@ -80,7 +81,7 @@ def own_sql(
         ],
     )
     try:
-        columns, found = run(tables, sql, parameters, limit=limit + 1, timeout=_SECONDS)
+        columns, found = run(tables, sql, parameters, limit=limit + 1, timeout=SECONDS)
     except StoreError as exc:
         raise Failure(400, "invalid", exc.message, help=exc.help) from exc
     return {

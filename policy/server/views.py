@@ -443,16 +443,6 @@ def state(
     return loaded.revision, sorted(pods, key=pod_key)
 
 
-def on_node(service: PolicyService, name: str) -> dict[str, tuple[Node | None, list[Pod]]]:
-    """By cluster, the node of that name, None where there is none, and its pods, the most
-    important ones first.
-    """
-    return {
-        cluster: (node, sorted(pods, key=lambda pod: (-(pod.spec.priority or 0), pod_key(pod))))
-        for cluster, (node, pods) in service.store.state.on_node(name).items()
-    }
-
-
 def pod_key(pod: Pod) -> str:
     return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
 

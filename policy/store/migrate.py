@@ -58,6 +58,10 @@ class Schema:
         return self.revision == self.newest
 
 
+_A_TABLE: Final = "clusters"
+"""Whoever may read it may read every table; other readers, the views alone."""
+
+
 def relations() -> frozenset[str]:
     """Every table and view of the newest schema, that of the revision among them."""
     from policy.store.tables import METADATA
@@ -171,9 +175,11 @@ def upgrade(text_url: str, *, moved: Callable[[Partition], None] = lambda _: Non
             from alembic import command
 
             # A view that is made anew has lost who may read it.
-            may_read = [] if sqlite else readers(connection, VERSION_TABLE)
+            may_read: set[str] = set() if sqlite else set(readers(connection, VERSION_TABLE))
+            whole: set[str] = set() if sqlite else set(readers(connection, _A_TABLE))
             command.upgrade(config(connection), HEAD)
-            grant_reading(connection, may_read, relations())
+            grant_reading(connection, may_read & whole, relations())
+            grant_reading(connection, may_read - whole, VIEWS | {VERSION_TABLE})
 
     _migrate(url, step)
     if not sqlite and any(old is not None and old < _PARTITIONED for old in before):

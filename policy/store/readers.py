@@ -30,12 +30,14 @@ class Reader:
 
     name: str
     url: str  #: of its connection, with the password where that was generated
-    relations: int  #: tables and views that it can read
+    relations: int  #: tables and views, or views, that it can read
     open_schema: str  #: schema in which every role may make objects; empty where none may
 
 
-def create_reader(text_url: str, name: str, *, password: str | None = None) -> Reader:
-    """Make a role that may log in and read our tables and views.
+def create_reader(
+    text_url: str, name: str, *, password: str | None = None, views_only: bool = False
+) -> Reader:
+    """Make a role that may log in and read our tables and views, or our views alone.
 
     password: None to have one generated, which is in the URL of the result and nowhere else. The
     server gets its SCRAM verifier, never the password. Raises StoreError; then nothing was made.
@@ -50,12 +52,14 @@ def create_reader(text_url: str, name: str, *, password: str | None = None) -> R
         raise StoreError("the password is empty or has a NUL character")
     given = password if password is not None else secrets.token_urlsafe(_PASSWORD_BYTES)
     relations = migrate.relations()
+    # The revision of the schema says whether the views are those of this version.
+    read = migrate.VIEWS | {migrate.VERSION_TABLE} if views_only else relations
     database = Database(url, create=False)
     try:
         with database.writing() as connection:
             migrate.require_newest(migrate.schema_of(connection, url), url)
             _make(connection, url, name, given)
-            grant_reading(connection, [name], relations)
+            grant_reading(connection, [name], read)
             found = powers(connection, [name], relations)
             if found:
                 raise StoreError(
@@ -68,7 +72,7 @@ def create_reader(text_url: str, name: str, *, password: str | None = None) -> R
     return Reader(
         name=name,
         url=_url(url, name, given if password is None else None),
-        relations=len(relations),
+        relations=len(migrate.VIEWS if views_only else relations),
         open_schema=schema,
     )
 

@@ -125,12 +125,14 @@ class Store(Rooms):
         *,
         timeout: int | None = sql.TIMEOUT_SECONDS,
         trust_connection: bool = False,
+        views_only: bool = False,
     ) -> SqlResult:
         """Run one statement that reads; `:name` stands for a parameter.
 
         The database refuses everything else. On Postgres the connection's role must be one that
         can do nothing else, unless `trust_connection` says that whoever wrote the query may do
         all that the role may do. timeout: seconds that the database may take, None for no limit.
+        views_only: on SQLite nothing is read but our views; on Postgres the role says what is.
         Close the result. Raises StoreError.
         """
         return sql.run(
@@ -139,4 +141,5 @@ class Store(Rooms):
             parameters or {},
             timeout=timeout,
             trusted=trust_connection,
+            views_only=views_only,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
@@ -22,3 +22,13 @@ def csv_cell(value: Any, *, raw: bool) -> Any:
     if isinstance(value, str) and not raw and value.startswith(_FORMULA):
         return f"'{value}"
     return value
+
+
+def unique_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Column names as SQL gives them; a second `id` becomes `id_2`."""
+    seen: dict[str, int] = {}
+    found = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        found.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
+    return tuple(found)

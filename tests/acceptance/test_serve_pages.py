@@ -38,6 +38,7 @@ PAGES = (
     "/environments/prod?candidate=environments/prod",
     "/environments/staging",
     "/sql?saved=who-preempts-whom",
+    "/sql?q=SELECT+victim,+run_seconds+FROM+v_victims&chart=bar",
     "/simulations",
     "/api",
 )

@@ -47,7 +47,8 @@ def shown(service: Serving, path: str) -> tuple[list[int], bool, bool]:
     """The decisions that a page names; whether it leads to older ones, and to the newest."""
     found = service.get(path)
     assert found.status_code == 200, found.text
-    numbers = [int(part.partition('"')[0]) for part in found.text.split('<a href="/decisions/')[1:]]
+    listed = found.text.partition('id="evictions"')[2]
+    numbers = [int(part.partition('"')[0]) for part in listed.split('<a href="/decisions/')[1:]]
     return numbers, ">Older</a>" in found.text, ">Newest</a>" in found.text
 
 

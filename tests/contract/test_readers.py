@@ -11,7 +11,7 @@ from sqlalchemy.engine import make_url
 
 from policy.cli.app import run
 from policy.store import Store, StoreError, upgrade
-from policy.store.migrate import relations
+from policy.store.migrate import REVISIONS, VERSION_TABLE, VIEWS, downgrade, relations
 from policy.store.readers import create_reader, drop_reader
 
 POWERS = {
@@ -140,6 +140,22 @@ def test_a_reader_stays_one_when_the_schema_is_upgraded(
     newer_program()
     upgrade(url)
     assert refused(reader.url, "SELECT count(*) FROM v_rule_usage") == ""
+
+
+def test_a_reader_of_views_reads_no_table(url: str, name: str) -> None:
+    """Also after an upgrade; and it is removed like the others."""
+    reader = create_reader(url, name, views_only=True)
+
+    def may_read() -> set[str]:
+        return {one for one in relations() if not refused(reader.url, f"SELECT 1 FROM {one}")}
+
+    assert reader.relations == len(VIEWS)
+    assert may_read() == VIEWS | {VERSION_TABLE}
+    downgrade(url, REVISIONS[-2])
+    upgrade(url)
+    assert may_read() == VIEWS | {VERSION_TABLE}
+    drop_reader(url, name)
+    assert "authentication" in refused(reader.url) or "role" in refused(reader.url)
 
 
 def test_a_reader_is_removed(url: str, name: str) -> None:

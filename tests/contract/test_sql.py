@@ -335,7 +335,7 @@ def test_a_query_is_stopped_in_time(store, database_url, what):
         store.sql(query, timeout=1) as found,
     ):
         list(found)
-    assert caught.value.help == "ask for less, or give it more time with --timeout"
+    assert caught.value.help == "ask for less"
 
 
 def test_a_query_is_stopped_between_two_pieces(store, monkeypatch):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from importlib.resources import files
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
@@ -31,6 +33,15 @@ TEMPLATES: Final = Environment(
 )
 TEMPLATES.filters["instant"] = instant
 TEMPLATES.filters["duration"] = duration
+
+
+def lines(text: str) -> Markup:
+    """A text that is edited: its line ends and tabs stay, everything else as in other texts."""
+    plain = text.replace("\r\n", "\n")
+    return escape(re.sub(r"[^\n\t]+", lambda found: printable(found[0]), plain))
+
+
+TEMPLATES.filters["lines"] = lines
 
 
 def _static_files() -> dict[str, tuple[bytes, str]]:

@@ -2,38 +2,215 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, Final
 from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from policy.audit.documents import instant
+from policy.audit.protection import protection
+from policy.audit.workload import WorkloadHit, by_preemptor, is_of, lost_seconds, with_evicted
 from policy.server import views
 from policy.server.http import Failure, in_thread
 from policy.server.pages.surface import PAGE, Pages, after
+from policy.server.pages.timelines import HEIGHT, MARK, WIDTH, Axis, Strip
 from policy.server.security.access import Principal
+from policy.server.service import PolicyService
+from policy.store import DecisionRow
+from policy.store.model.decisions import Origin
+from policy.store.read.runs import VERSIONS_LOOKED_AT, PodRun, Runs
+
+_LANES: Final = 25
+"""Pods of the time line."""
 
 
 async def show(pages: Pages, request: Request, principal: Principal) -> Response:
     namespace, name = request.path_params["namespace"], request.path_params["name"]
     if not principal.sees(namespace):
         raise Failure(404, "not-found", "there is no such workload")
-    wanted = {"victim_named": (namespace, name), "before_id": after(request)}
-    rows, lines = await in_thread(views.decisions, pages.service, principal, wanted, limit=PAGE)
-    victims = await in_thread(pages.service.store.read.victims_of, [r.id for r in rows])
-    hit = [
-        (line, victim)
+    shown = await in_thread(
+        _workload, pages.service, principal, namespace, name, before=after(request)
+    )
+    return pages.page(request, principal, "workload.html", title=f"{namespace}/{name}", **shown)
+
+
+def _workload(
+    service: PolicyService, principal: Principal, namespace: str, name: str, *, before: int | None
+) -> dict[str, Any]:
+    """The newest page has all there is to know; older ones have the evictions alone."""
+    rows, hits = _decided(service, principal, namespace, name, before)
+    observed: list[WorkloadHit] = []
+    newest = before is None
+    if newest:
+        observed = _observed(service, principal, namespace, name)
+    both = sorted((*hits, *observed), key=lambda hit: hit.now_ms, reverse=True)
+    # States are not for limited viewers: of a pod that was evicted they see what was told of it.
+    known = Runs(runs=(), whole=True)
+    if newest and not principal.limited:
+        known = service.store.read.runs_of(namespace, name, also={hit.pod for hit in both})
+    path = f"/workloads/{quote(namespace, safe='')}/{quote(name, safe='')}"
+    return {
+        "hits": [{"hit": hit, "at": instant(hit.now_ms)} for hit in both],
+        "evicted": sum(hit.evicted for hit in both),
+        "lost": _lasting(lost_seconds(both)),
+        "observed": len(observed),
+        "preemptors": [
+            {
+                "workload": one.workload,
+                "evictions": one.evictions,
+                "lost": _lasting(one.run_seconds),
+            }
+            for one in by_preemptor(both, _workloads(service, principal, both))
+        ],
+        "line": _time_line(known, both, service.clock()) if newest else None,
+        "protections": _protections(service, known, both),
+        "page": PAGE,
+        "newest": "" if newest else path,
+        "older": f"{path}?after={rows[-1].id}" if len(rows) == PAGE else "",
+    }
+
+
+def _decided(
+    service: PolicyService, principal: Principal, namespace: str, name: str, before: int | None
+) -> tuple[list[DecisionRow], list[WorkloadHit]]:
+    wanted = {"victim_named": (namespace, name), "before_id": before}
+    rows, lines = views.decisions(service, principal, wanted, limit=PAGE)
+    victims = service.store.read.victims_of([row.id for row in rows])
+    hits = [
+        WorkloadHit(
+            now_ms=row.now_ms,
+            cluster=row.cluster,
+            pod=victim.pod,
+            node=victim.node,
+            priority=victim.priority,
+            run_seconds=victim.run_seconds,
+            preemptor=line["preemptor"] or "",
+            decision=row.id,
+            observation=None,
+            evicted=_evicted(row) and not victim.already_terminating,
+        )
         for row, line in zip(rows, lines, strict=True)
         for victim in victims.get(row.id, ())
         if victim.pod.startswith(f"{namespace}/")
         and name in (victim.owner.partition("/")[2], victim.pod.partition("/")[2])
     ]
-    path = f"/workloads/{quote(namespace, safe='')}/{quote(name, safe='')}"
-    return pages.page(
-        request,
-        principal,
-        "workload.html",
-        title=f"{namespace}/{name}",
-        hit=hit,
-        newest=path if wanted["before_id"] is not None else "",
-        older=f"{path}?after={rows[-1].id}" if len(rows) == PAGE else "",
+    return rows, hits
+
+
+def _evicted(row: DecisionRow) -> bool:
+    """Was the decision carried out, as far as the record knows?"""
+    carried_out = row.origin != Origin.EXTENDER or row.revision is not None
+    return row.outcome == "preempt" and row.carried_out and carried_out
+
+
+def _observed(
+    service: PolicyService, principal: Principal, namespace: str, name: str
+) -> list[WorkloadHit]:
+    found = service.store.read.observed_evictions(namespace, name, limit=PAGE)
+    return [
+        WorkloadHit(
+            now_ms=one.now_ms,
+            cluster=one.cluster,
+            pod=one.pod,
+            node=one.node,
+            priority=one.priority,
+            run_seconds=one.run_seconds,
+            preemptor=one.preemptor if principal.sees(one.preemptor.partition("/")[0]) else "",
+            decision=None,
+            observation=one.observation,
+            evicted=True,
+        )
+        for one in found
+    ]
+
+
+def _workloads(
+    service: PolicyService, principal: Principal, hits: Sequence[WorkloadHit]
+) -> dict[str, str]:
+    """Of each preemptor; a limited viewer knows no owners, which are of the state."""
+    if principal.limited:
+        return {}
+    found: dict[str, str] = {}
+    for cluster in {hit.cluster for hit in hits}:
+        pods = {hit.preemptor for hit in hits if hit.cluster == cluster and hit.preemptor}
+        found |= service.store.read.workloads_of(cluster, pods)
+    return found
+
+
+def _time_line(known: Runs, hits: Sequence[WorkloadHit], now_ms: int) -> dict[str, Any] | None:
+    """The newest pods, each with when it ran and where it was evicted."""
+    runs = with_evicted(known.runs, hits)
+    shown = runs[:_LANES]
+    if not shown:
+        return None
+    end_ms = max([now_ms, *(hit.now_ms for hit in hits)])
+    axis = Axis.over([*(run.started_ms for run in shown), end_ms])
+    return {
+        "axis": (instant(axis.first_ms), instant(axis.last_ms)),
+        "lanes": [_lane(axis, run, hits) for run in shown],
+        "shown": len(shown),
+        "all": len(runs),
+        "whole": known.whole,
+        "versions": VERSIONS_LOOKED_AT,
+        "width": WIDTH,
+        "height": HEIGHT,
+        "mark": MARK,
+    }
+
+
+def _lane(axis: Axis, run: PodRun, hits: Sequence[WorkloadHit]) -> dict[str, Any]:
+    until_ms = axis.last_ms if run.ended_ms is None else run.ended_ms
+    its = [hit for hit in hits if hit.evicted and is_of(run, hit)]
+    lasted = _lasting(max(0, until_ms - run.started_ms) // 1000)
+    ended = "there now" if run.ended_ms is None else f"until {instant(run.ended_ms)}"
+    strip = Strip(
+        label=f"{run.pod} on {run.node} from {instant(run.started_ms)}, {ended}",
+        spans=(axis.span(run.started_ms, until_ms, f"ran {lasted}"),),
+        marks=tuple(
+            axis.mark(hit.now_ms, f"evicted {instant(hit.now_ms)} for {hit.preemptor}", _page(hit))
+            for hit in its
+        ),
     )
+    return {
+        "pod": run.pod,
+        "node": run.node,
+        "from": instant(run.started_ms),
+        "until": instant(run.ended_ms),
+        "leaving": run.leaving,
+        "lasted": lasted,
+        "evicted": [{"at": instant(hit.now_ms), "address": _page(hit)} for hit in its],
+        "strip": strip,
+    }
+
+
+def _page(hit: WorkloadHit) -> str:
+    return "/observed" if hit.decision is None else f"/decisions/{hit.decision}"
+
+
+def _protections(
+    service: PolicyService, runs: Runs, hits: Sequence[WorkloadHit]
+) -> list[dict[str, Any]]:
+    """What rules say of the pods that are there now, by cluster."""
+    found: list[dict[str, Any]] = []
+    for cluster in sorted({run.cluster for run in runs.runs}):
+        here = [run.pod for run in runs.runs if run.cluster == cluster and run.ended_ms is None]
+        last = next((hit.preemptor for hit in hits if hit.cluster == cluster and hit.preemptor), "")
+        said = protection(
+            service.store, cluster, here[:_LANES], preemptor=last, now_ms=service.clock()
+        )
+        found += [{"of": one, "pods": len(here), "looked_at": len(here[:_LANES])} for one in said]
+    return found
+
+
+def _lasting(seconds: int) -> str:
+    """`2 d 3 h`, `4 min 5 s`: the two greatest units."""
+    parts = []
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        if seconds >= size:
+            parts.append(f"{seconds // size} {unit}")
+            seconds %= size
+        elif parts:
+            break
+    return " ".join(parts[:2]) or "0 s"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from policy.store.errors import StoreError
-from policy.store.read.sql import only_reading
+from policy.store.read.sqlite_reading import only_reading
 
 _STEPS: Final = 10_000
 """Steps of SQLite's machine after which the time is looked at."""

@@ -15,10 +15,12 @@ if TYPE_CHECKING:
         figures,
         history,
         hits,
+        nominated,
         observed,
         queries,
         reports,
         rule_counts,
+        runs,
         tables,
     )
     from policy.store.record import environments, schedulers, sessions, simulating
@@ -29,10 +31,12 @@ else:  # a list of decisions should not wait for what reads sessions, reports or
     figures = lazy.Functions("policy.store.read.figures")
     history = lazy.Functions("policy.store.read.history")
     hits = lazy.Functions("policy.store.read.hits")
+    nominated = lazy.Functions("policy.store.read.nominated")
     observed = lazy.Functions("policy.store.read.observed")
     queries = lazy.Functions("policy.store.read.queries")
     reports = lazy.Functions("policy.store.read.reports")
     rule_counts = lazy.Functions("policy.store.read.rule_counts")
+    runs = lazy.Functions("policy.store.read.runs")
     tables = lazy.Functions("policy.store.read.tables")
     environments = lazy.Functions("policy.store.record.environments")
     schedulers = lazy.Functions("policy.store.record.schedulers")
@@ -56,6 +60,10 @@ class ReadFace(Face):
     call_recorded = reads(queries.call_recorded)
     rule_set = reads(queries.rule_set)
     nominations = reads(queries.nominations)
+    nominated_to = reads(nominated.nominated_to)
+    runs_of = reads(runs.runs_of)
+    workloads_of = reads(runs.workloads_of)
+    observed_evictions = reads(runs.observed_evictions)
     session = reads(sessions.session)
     evicted_in = reads(sessions.evicted_in)
     sessions = reads(sessions.sessions)

@@ -112,6 +112,12 @@ def saved_queries() -> dict[str, SavedQuery]:
     return found
 
 
+def saved_as(sql: str) -> SavedQuery | None:
+    """The saved query whose text this is; line ends and blanks around it do not count."""
+    plain = sql.replace("\r\n", "\n").strip()
+    return next((q for q in saved_queries().values() if q.sql.strip() == plain), None)
+
+
 def saved_query(name: str) -> SavedQuery:
     """Raises NotFound, with the closest names."""
     found = saved_queries().get(name)

@@ -9,7 +9,6 @@ user's, and neither does a function that has effects. The transaction is always 
 from __future__ import annotations
 
 import re
-import sqlite3
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Self
@@ -22,6 +21,7 @@ from policy.store import migrate
 from policy.store.connection import Database
 from policy.store.errors import StoreError, connection_lost, first_line, sqlstate
 from policy.store.read.privileges import functions_with_effects, powers
+from policy.store.read.sqlite_reading import columns_of, only_reading, require_views
 from policy.store.read.stoppable import OutOfTime, Stoppable
 
 TIMEOUT_SECONDS: Final = 60
@@ -34,22 +34,15 @@ _BEGINS: Final = "a query begins with SELECT, WITH, VALUES, TABLE, EXPLAIN or SH
 _BATCH: Final = 1000
 _BATCH_SECONDS: Final = 0.2
 """Rows are handed on after this long, also where they are fewer than a batch."""
-_VALUE_BYTES: Final = 256 << 20
-"""Longest text, and longest row, that SQLite makes for a query; Postgres' own limit is 1 GB."""
 _CHANGES: Final = ("not authorized", "readonly", "read-only", "data-modifying", "vacuum")
-_READING: Final = frozenset(
-    {
-        sqlite3.SQLITE_SELECT,
-        sqlite3.SQLITE_READ,
-        sqlite3.SQLITE_FUNCTION,
-        sqlite3.SQLITE_RECURSIVE,
-    }
-)
-_READING_PRAGMAS: Final = frozenset(
-    {"foreign_key_list", "index_info", "index_list", "table_info", "table_list", "table_xinfo"}
-)
-_UNSAFE_FUNCTIONS: Final = frozenset({"fts3_tokenizer", "load_extension"})
-"""They give or take addresses of the process's memory, and code of other files."""
+
+
+class QueryTooLong(StoreError):
+    """A query took longer than it may."""
+
+
+class NotTrusted(StoreError):
+    """The connection of a query, or a function that it calls, may do more than read."""
 
 
 class SqlResult:
@@ -81,17 +74,21 @@ def run(
     *,
     timeout: int | None = TIMEOUT_SECONDS,
     trusted: bool = False,
+    views_only: bool = False,
 ) -> SqlResult:
     """Run one statement that reads. Raises StoreError for any other, and for a wrong one.
 
     timeout: seconds that the database may take for all rows together; None for no limit.
     trusted: whoever wrote the query may do what the connection may do.
+    views_only: no table is read but by way of our views. On SQLite; on Postgres it is for the
+    connection's role to say what may be read.
     """
     if not query.strip().rstrip(";").strip():
         raise StoreError("the query is empty", help='for example "SELECT * FROM v_preemptions"')
     reader = _Reader(url, timeout=timeout)
     try:
-        return SqlResult(reader, reader.execute(query, parameters, trusted=trusted))
+        found = reader.execute(query, parameters, trusted=trusted, views_only=views_only)
+        return SqlResult(reader, found)
     except BaseException:
         reader.close()
         raise
@@ -114,12 +111,14 @@ class _Reader:
         self._found: CursorResult[Any] | None = None
 
     def execute(
-        self, query: str, parameters: Mapping[str, Any], *, trusted: bool
+        self, query: str, parameters: Mapping[str, Any], *, trusted: bool, views_only: bool
     ) -> CursorResult[Any]:
         """Raises StoreError for what must not run, is wrong, or takes too long."""
         statement = _escaped(query, parameters)
         try:
             if self._database.is_sqlite:
+                if views_only:
+                    self._require_views(statement)
                 only_reading(self._raw)
             else:
                 if not trusted:
@@ -176,17 +175,23 @@ class _Reader:
         else:
             self._raw.cancel_safe(timeout=5)
 
+    def _require_views(self, statement: str) -> None:
+        """Raises StoreError for a query that reads something else than the views."""
+        compiled = text(statement).compile(dialect=self._connection.dialect)
+        views = columns_of(self._raw, sorted(migrate.VIEWS))
+        given = len(getattr(compiled, "positiontup", None) or ())
+        require_views(str(compiled), given, views, tables=migrate.relations())
+
     def _require_no_powers(self) -> None:
         """Raises StoreError for a role that may do more than read."""
         # The name that was logged in with is a role to go back to, too.
         roles = [*self._connection.execute(_ROLES).one(), self._raw.info.user]
         found = powers(self._connection, list(dict.fromkeys(roles)), migrate.relations())
         if found:
-            raise StoreError(
+            raise NotTrusted(
                 f"this connection may do more than read: {found[0]}",
                 help="`policy db reader create` makes a role that can only read; name its"
-                " connection with --reader-url or POLICY_READER_DB, or run the query as it is"
-                " with --trust-connection",
+                " connection with --reader-url or POLICY_READER_DB",
             )
 
     def _limit_on_server(self) -> None:
@@ -218,9 +223,8 @@ class _Reader:
         return StoreError(f"the query is not valid: {line}")
 
     def _too_long(self) -> StoreError:
-        return StoreError(
-            f"the query was stopped after {self._timeout} seconds",
-            help="ask for less, or give it more time with --timeout",
+        return QueryTooLong(
+            f"the query was stopped after {self._timeout} seconds", help="ask for less"
         )
 
 
@@ -236,25 +240,6 @@ _STATEMENT_TIMEOUT: Final = text("""
 """)
 
 
-def only_reading(raw: sqlite3.Connection) -> None:
-    """Have SQLite refuse what `mode=ro` and `query_only` allow: other files, other settings."""
-
-    def authorize(action: int, name: str | None, second: str | None, *_: object) -> int:
-        if action == sqlite3.SQLITE_FUNCTION and second in _UNSAFE_FUNCTIONS:
-            return sqlite3.SQLITE_DENY
-        allowed = (
-            action in _READING
-            or (action == sqlite3.SQLITE_PRAGMA and name in _READING_PRAGMAS)
-            # What SQLite asks for a table-valued function such as `json_each`; an UPDATE of the
-            # user's it refuses by itself.
-            or (action == sqlite3.SQLITE_UPDATE and name == "sqlite_master")
-        )
-        return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
-
-    raw.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _VALUE_BYTES)
-    raw.set_authorizer(authorize)
-
-
 def _require_no_effects(connection: Connection, query: str) -> None:
     """Raises StoreError where a function that may have effects seems to be called.
 
@@ -266,11 +251,16 @@ def _require_no_effects(connection: Connection, query: str) -> None:
     names = "|".join(map(re.escape, functions_with_effects(connection)))
     found = re.search(rf"(?<![\w$])({names})\"?\s*(?:\(|--|/\*)", query, re.IGNORECASE)
     if found:
-        raise StoreError(
+        raise NotTrusted(
             f"the query would call `{found[1].lower()}`, which may change something: only reading"
-            " is allowed here",
-            help="--trust-connection runs the query as it is",
+            " is allowed here"
         )
+
+
+def parameters_in(query: str) -> tuple[str, ...]:
+    """Names of the query's parameters, in the order in which it has them first."""
+    named = (found[2] for found in _TOKEN.finditer(query))
+    return tuple(dict.fromkeys(name for name in named if name is not None))
 
 
 def _escaped(query: str, parameters: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from policy.store.faces import Face, reads
-from policy.store.state import loading, node_past, past
+from policy.store.state import around, loading, node_past, past
 
 
 class StateFace(Face):
@@ -22,3 +22,5 @@ class StateFace(Face):
     load_checked = reads(past.load_checked)
     objects_at = reads(past.objects_at)
     counts_at = reads(past.counts_at)
+    pods_around = reads(around.pods_around)
+    newest_pod = reads(around.newest_pod)

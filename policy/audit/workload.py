@@ -1,0 +1,80 @@
+"""How often a workload was hit, by whom, and what that cost: sums of the evictions of a list."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from policy.store.read.runs import PodRun, newest_first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadHit:
+    """One time that a pod of the workload was a victim."""
+
+    now_ms: int
+    cluster: str
+    pod: str
+    node: str
+    priority: int
+    run_seconds: int
+    preemptor: str  #: "" where the reader may not know it
+    decision: int | None  #: None where a real scheduler was observed
+    observation: int | None
+    evicted: bool  #: False where it was leaving already, or the decision was not carried out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreemptorCount:
+    """Who took pods of a workload, and how many."""
+
+    workload: str  #: `namespace/Kind/name` of its owner, or of the pod itself; "" for hidden ones
+    evictions: int
+    run_seconds: int
+
+
+def by_preemptor(hits: Iterable[WorkloadHit], workloads: dict[str, str]) -> list[PreemptorCount]:
+    """The evictions by the workload of the preemptor, the most first.
+
+    workloads: of each preemptor; one that is not named there stands for itself.
+    """
+    counts: dict[str, list[int]] = defaultdict(list)
+    for hit in hits:
+        if hit.evicted:
+            counts[workloads.get(hit.preemptor, hit.preemptor)].append(hit.run_seconds)
+    return [
+        PreemptorCount(workload=workload, evictions=len(seconds), run_seconds=sum(seconds))
+        for workload, seconds in sorted(counts.items(), key=lambda one: (-len(one[1]), one[0]))
+    ]
+
+
+def lost_seconds(hits: Iterable[WorkloadHit]) -> int:
+    """Run time of what was evicted: work that was lost, unless it was saved somewhere."""
+    return sum(hit.run_seconds for hit in hits if hit.evicted)
+
+
+def with_evicted(runs: Iterable[PodRun], hits: Sequence[WorkloadHit]) -> list[PodRun]:
+    """The runs, and those of evicted pods whose states are not kept or not to be known."""
+    found = list(runs)
+    for hit in hits:
+        if hit.evicted and not any(is_of(run, hit) for run in found):
+            found.append(
+                PodRun(
+                    cluster=hit.cluster,
+                    pod=hit.pod,
+                    node=hit.node,
+                    priority=hit.priority,
+                    started_ms=hit.now_ms - hit.run_seconds * 1000,
+                    ended_ms=hit.now_ms,
+                    leaving=False,
+                )
+            )
+    return newest_first(found)
+
+
+def is_of(run: PodRun, hit: WorkloadHit) -> bool:
+    """Was it this run that the eviction ended? A pod that comes again has a run of its own."""
+    ended = run.ended_ms is not None and run.ended_ms < hit.now_ms
+    same = (run.cluster, run.pod) == (hit.cluster, hit.pod)
+    return same and run.started_ms <= hit.now_ms and not ended

@@ -1,0 +1,80 @@
+"""Parameters of a query as fields of a form, and back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from policy.cluster import times
+from policy.store.read.saved_queries import DEFAULTS
+
+PREFIX: Final = "p."
+"""Before a parameter's name in the address."""
+
+_INSTANTS: Final = ("since", "until")
+_HINTS: Final[Mapping[str, str]] = {
+    "since": "2026-11-22T00:00:00Z, or milliseconds since 1970; empty: from the beginning",
+    "until": "likewise; empty: to the end",
+    "cluster": "empty: all",
+    "namespace": "empty: all",
+    "limit": "rows, at most",
+}
+_NUMBER: Final = re.compile(r"-?[0-9]{1,18}")
+
+
+class WrongParameter(Exception):  # in words
+    """A value cannot be that of its parameter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """A field of the form."""
+
+    name: str
+    value: str
+    hint: str
+
+
+def fields(names: Sequence[str], query: Mapping[str, str]) -> list[Parameter]:
+    """A field for each parameter: what the address gives, else its default."""
+    return [
+        Parameter(name=name, value=query.get(PREFIX + name, _shown(name)), hint=_hint(name))
+        for name in names
+    ]
+
+
+def values(names: Sequence[str], query: Mapping[str, str]) -> dict[str, Any]:
+    """What the address gives for the parameters, with the defaults of those that have one.
+
+    Whole numbers are numbers, as with `policy sql -p`. Raises WrongParameter.
+    """
+    found: dict[str, Any] = {}
+    for name in names:
+        text = query.get(PREFIX + name)
+        if name in DEFAULTS and not text:
+            found[name] = DEFAULTS[name]
+        elif text is not None:
+            found[name] = _value(name, text)
+    return found
+
+
+def _value(name: str, text: str) -> int | str:
+    if _NUMBER.fullmatch(text):
+        return int(text)
+    if name in _INSTANTS:
+        try:
+            return times.parse(text)
+        except ValueError as exc:
+            raise WrongParameter(f"`{name}`: {exc}") from exc
+    return text
+
+
+def _shown(name: str) -> str:
+    default = DEFAULTS.get(name, "")
+    return "" if name in _INSTANTS else str(default)
+
+
+def _hint(name: str) -> str:
+    return _HINTS.get(name, "whole numbers count as numbers")

@@ -1,0 +1,52 @@
+"""SQL of users, for the API and the pages: what each may read, within a time and a number of rows.
+
+| who | reads |
+| --- | --- |
+| limited to namespaces | a copy of what concerns them: `own_sql` |
+| an admin | tables and views |
+| others | views; on Postgres what the reader's role may read |
+
+A saved query is ours, to the letter, and reads whatever it reads for all but limited ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
+from policy.server.http import Failure
+from policy.server.own_sql import SECONDS, own_sql
+from policy.server.security.access import Principal
+from policy.server.security.tokens import Role
+from policy.server.service import PolicyService
+from policy.store import StoreError
+from policy.store.read.saved_queries import saved_as
+
+
+def run_sql(
+    service: PolicyService,
+    principal: Principal,
+    sql: str,
+    parameters: Mapping[str, Any],
+    *,
+    limit: int,
+) -> dict[str, Any]:
+    """Columns, rows, and whether there are more. Raises Failure."""
+    if principal.limited:
+        return own_sql(service, principal, sql, parameters, limit=limit)
+    saved = saved_as(sql) is not None
+    store = service.store if saved else service.reader
+    try:
+        with store.sql(
+            sql,
+            parameters,
+            timeout=SECONDS,
+            trust_connection=saved,
+            views_only=not saved and not principal.may(Role.ADMIN),
+        ) as found:
+            rows = [list(row) for row in islice(found, limit + 1)]
+            columns = found.columns
+    except StoreError as exc:
+        raise Failure(400, "invalid", exc.message, help=exc.help) from exc
+    return {"columns": columns, "rows": rows[:limit], "more": len(rows) > limit}

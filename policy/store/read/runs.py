@@ -1,0 +1,230 @@
+"""When the pods of a workload ran, and what a real scheduler was observed to evict of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final
+
+from sqlalchemy import Connection, Row, and_, func, select
+
+from policy.cluster.objects import workload_key
+from policy.store.read.observed import not_replaced
+from policy.store.state.versions import chunks
+from policy.store.tables import CLUSTERS, OBSERVATIONS, OBSERVED_VICTIMS, PODS, REVISIONS
+
+VERSIONS_LOOKED_AT: Final = 2_000
+"""Of each cluster, of pods whose names begin with the workload's."""
+
+_IDS: Final = 500
+_OVER: Final = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodRun:
+    """A pod's time on its node."""
+
+    cluster: str
+    pod: str
+    node: str
+    priority: int
+    started_ms: int
+    ended_ms: int | None  #: None where it is there still
+    leaving: bool  #: it is there still, and being deleted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runs:
+    """Of a workload, those that ended last or are there still first."""
+
+    runs: tuple[PodRun, ...]
+    whole: bool  #: False where there are more versions of such pods than were looked at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedEviction:
+    """A pod that the cluster's own scheduler evicted."""
+
+    observation: int
+    cluster: str
+    now_ms: int
+    pod: str
+    node: str
+    priority: int
+    run_seconds: int
+    preemptor: str
+    confidence: str
+
+
+def runs_of(
+    connection: Connection, namespace: str, name: str, *, also: Collection[str] = ()
+) -> Runs:
+    """The pod of that name, and pods whose owner has it, of whatever kind.
+
+    A controller's pods have names that begin with its own; others of its pods that are known go
+    into `also` (namespace/name). Every version of the pods is looked at, up to VERSIONS_LOOKED_AT.
+    """
+    found: list[PodRun] = []
+    whole = True
+    for number, cluster in connection.execute(select(CLUSTERS.c.id, CLUSTERS.c.name)).all():
+        known = _named(connection, number, {f"{namespace}/{name}", *also})
+        begun = _beginning(connection, number, f"{namespace}/{name}-")
+        whole &= len(begun) <= VERSIONS_LOOKED_AT and len(known) < VERSIONS_LOOKED_AT
+        keys = {row.key for row in known}
+        versions = [*known, *(row for row in begun if row.key not in keys)]
+        its = [
+            row
+            for row in versions
+            if row.key == f"{namespace}/{name}" or row.owner.partition("/")[2] == name
+        ]
+        found += _runs(connection, number, cluster, its)
+    return Runs(runs=tuple(newest_first(found)), whole=whole)
+
+
+def newest_first(runs: Iterable[PodRun]) -> list[PodRun]:
+    """Those that are there now, then those that ended last."""
+    return sorted(
+        runs,
+        key=lambda run: (run.ended_ms is None, run.ended_ms or 0, run.started_ms, run.pod),
+        reverse=True,
+    )
+
+
+_COLUMNS: Final = tuple(
+    PODS.c[name]
+    for name in (
+        *("key", "uid", "node", "priority", "phase", "owner", "start_ms", "terminating"),
+        *("valid_from", "valid_to"),
+    )
+)
+
+
+def _named(connection: Connection, cluster: int, keys: Iterable[str]) -> list[Row[Any]]:
+    c = PODS.c
+    found: list[Row[Any]] = []
+    for some in chunks(sorted(keys), _IDS):
+        query = select(*_COLUMNS).where(c.cluster_id == cluster, c.key.in_(some))
+        found += connection.execute(query.order_by(c.key, c.valid_from).limit(VERSIONS_LOOKED_AT))
+    return found
+
+
+def _beginning(connection: Connection, cluster: int, beginning: str) -> Sequence[Row[Any]]:
+    """One more than is looked at, where there are more."""
+    c = PODS.c
+    # Keys that begin so lie side by side in the primary key, whose order is that of code points.
+    behind = f"{beginning[:-1]}{chr(ord(beginning[-1]) + 1)}"
+    query = (
+        select(*_COLUMNS)
+        .where(c.cluster_id == cluster, c.key >= beginning, c.key < behind)
+        .order_by(c.key, c.valid_from)
+        .limit(VERSIONS_LOOKED_AT + 1)
+    )
+    return connection.execute(query).all()
+
+
+def _runs(
+    connection: Connection, number: int, cluster: str, versions: Sequence[Row[Any]]
+) -> Iterable[PodRun]:
+    """A run for each pod (uid) that was on a node."""
+    numbers = {row.valid_from for row in versions} | {row.valid_to for row in versions} - {None}
+    at_ms = _instants(connection, number, numbers)
+    ordered = sorted(versions, key=attrgetter("key", "valid_from"))
+    for _, group in groupby(ordered, key=attrgetter("key", "uid")):
+        rows = [row for row in group if row.node]
+        if not rows:
+            continue
+        first, last = rows[0], rows[-1]
+        start_ms = next((row.start_ms for row in rows if row.start_ms is not None), None)
+        over = next((row for row in rows if row.phase in _OVER), None)
+        ended = last.valid_to if over is None else over.valid_from
+        started_ms = at_ms.get(first.valid_from, 0) if start_ms is None else start_ms
+        ended_ms = None if ended is None else at_ms.get(ended, started_ms)
+        yield PodRun(
+            cluster=cluster,
+            pod=last.key,
+            node=last.node,
+            priority=last.priority,
+            started_ms=started_ms if ended_ms is None else min(started_ms, ended_ms),
+            ended_ms=ended_ms,
+            leaving=ended_ms is None and bool(last.terminating),
+        )
+
+
+def _instants(connection: Connection, cluster: int, numbers: Iterable[int]) -> Mapping[int, int]:
+    """When revisions were recorded."""
+    r = REVISIONS.c
+    found: dict[int, int] = {}
+    for some in chunks(sorted(numbers), _IDS):
+        query = select(r.number, r.at_ms).where(r.cluster_id == cluster, r.number.in_(some))
+        found.update({row.number: row.at_ms for row in connection.execute(query)})
+    return found
+
+
+def workloads_of(connection: Connection, cluster: str, pods: Collection[str]) -> dict[str, str]:
+    """Of each pod its workload, `namespace/Kind/name`, by its newest version; else the pod."""
+    c = PODS.c
+    number = select(CLUSTERS.c.id).where(CLUSTERS.c.name == cluster).scalar_subquery()
+    found = {}
+    for pod in sorted(pods):
+        newest = (
+            select(c.owner)
+            .where(c.cluster_id == number, c.key == pod)
+            .order_by(c.valid_from.desc())
+            .limit(1)
+        )
+        found[pod] = workload_key(pod, connection.execute(newest).scalar() or "")
+    return found
+
+
+def observed_evictions(
+    connection: Connection, namespace: str, name: str, *, limit: int
+) -> list[ObservedEviction]:
+    """Of the pod of that name that has no owner, and of pods whose owner has it, newest first."""
+    v, o = OBSERVED_VICTIMS.c, OBSERVATIONS.c
+    found: list[ObservedEviction] = []
+    for number, cluster in connection.execute(select(CLUSTERS.c.id, CLUSTERS.c.name)).all():
+        here = and_(v.cluster_id == number, v.namespace == namespace)
+        for owner in _owners_named(connection, here, name):
+            its = and_(here, v.owner == owner)
+            if not owner:
+                its = and_(its, v.victim == f"{namespace}/{name}")
+            query = (
+                select(
+                    *(v.observation_id, v.now_ms, v.victim, v.node, v.run_seconds),
+                    *(v.priority, o.preemptor, o.confidence),
+                )
+                .join(OBSERVATIONS, o.id == v.observation_id)
+                .where(its, v.counted, not_replaced())
+                .order_by(v.now_ms.desc(), v.observation_id.desc())
+                .limit(limit)
+            )
+            found += [
+                ObservedEviction(
+                    observation=row.observation_id,
+                    cluster=cluster,
+                    now_ms=row.now_ms,
+                    pod=row.victim,
+                    node=row.node,
+                    priority=row.priority or 0,
+                    run_seconds=row.run_seconds,
+                    preemptor=row.preemptor,
+                    confidence=row.confidence,
+                )
+                for row in connection.execute(query)
+            ]
+    found.sort(key=attrgetter("now_ms", "observation"), reverse=True)
+    return found[:limit]
+
+
+def _owners_named(connection: Connection, here: Any, name: str) -> list[str]:
+    """The owners of that name, one look into the index for each kind; "" for no owner."""
+    v = OBSERVED_VICTIMS.c
+    first = select(func.min(v.owner)).where(here)
+    found, behind = [""], " "
+    while owner := connection.execute(first.where(v.owner >= behind)).scalar_one():
+        kind = owner.partition("/")[0]
+        found.append(f"{kind}/{name}")
+        behind = f"{kind}0"  # what follows the slash
+    return found

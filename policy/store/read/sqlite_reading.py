@@ -1,0 +1,104 @@
+"""What a query on SQLite is kept to, which has no roles: reading, and on demand our views alone.
+
+A query that may read views alone is first prepared in a database in memory that holds the views, as
+empty tables with the same columns, and nothing else. Names are resolved there as they are in the
+real one: whatever else the query reads, under whatever name or cover, does not exist there.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from policy.store.errors import StoreError
+
+_MISSING: Final = re.compile(r"no such table: (?:main\.)?(.+)")
+_BESIDE: Final = frozenset({"json_each", "json_tree", "sqlite_master"})
+"""Table-valued functions of their arguments alone, and what SQLite reads to make them."""
+_VALUE_BYTES: Final = 256 << 20
+"""Longest text, and longest row, that SQLite makes for a query; Postgres' own limit is 1 GB."""
+_READING: Final = frozenset(
+    {
+        sqlite3.SQLITE_SELECT,
+        sqlite3.SQLITE_READ,
+        sqlite3.SQLITE_FUNCTION,
+        sqlite3.SQLITE_RECURSIVE,
+    }
+)
+_READING_PRAGMAS: Final = frozenset(
+    {"foreign_key_list", "index_info", "index_list", "table_info", "table_list", "table_xinfo"}
+)
+_UNSAFE_FUNCTIONS: Final = frozenset({"fts3_tokenizer", "load_extension"})
+"""They give or take addresses of the process's memory, and code of other files."""
+
+
+def only_reading(raw: sqlite3.Connection, *, among: Collection[str] | None = None) -> None:
+    """Have SQLite refuse what `mode=ro` and `query_only` allow: other files, other settings.
+
+    among: names of tables, in lower case, that alone are read; None for all.
+    """
+
+    def authorize(action: int, name: str | None, second: str | None, *_: object) -> int:
+        if action == sqlite3.SQLITE_FUNCTION and second in _UNSAFE_FUNCTIONS:
+            return sqlite3.SQLITE_DENY
+        hidden = among is not None and name and name.lower() not in among
+        if action == sqlite3.SQLITE_READ and hidden:
+            return sqlite3.SQLITE_DENY
+        allowed = (
+            action in _READING
+            or (action == sqlite3.SQLITE_PRAGMA and name in _READING_PRAGMAS)
+            # What SQLite asks for a table-valued function such as `json_each`; an UPDATE of the
+            # user's it refuses by itself.
+            or (action == sqlite3.SQLITE_UPDATE and name == "sqlite_master")
+        )
+        return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+
+    raw.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _VALUE_BYTES)
+    raw.set_authorizer(authorize)
+
+
+def columns_of(raw: sqlite3.Connection, views: Sequence[str]) -> dict[str, list[str]]:
+    """The columns of the views."""
+    return {
+        view: [row[1] for row in raw.execute(f'PRAGMA table_info("{view}")')]
+        for view in sorted(views)
+    }
+
+
+def require_views(
+    sql: str, given: int, views: Mapping[str, Sequence[str]], *, tables: frozenset[str]
+) -> None:
+    """Raises StoreError for a query that reads anything but the views.
+
+    given: how many parameters it has. views: by name, their columns. tables: names of what there
+    is beside, so that an error can say what is only not to be read.
+    """
+    empty = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        for view, columns in views.items():
+            named = ", ".join('"' + column.replace('"', '""') + '"' for column in columns)
+            empty.execute(f'CREATE TABLE "{view}" ({named})')
+        only_reading(empty, among={*views, *_BESIDE})
+        # It is prepared, which is all that is wanted, and stopped at its first step.
+        empty.set_progress_handler(lambda: 1, 1)
+        try:
+            empty.execute(sql, (None,) * given).close()
+        except (sqlite3.Error, sqlite3.Warning, ValueError, UnicodeError) as exc:
+            line = str(exc).partition("\n")[0]
+            if line != "interrupted":
+                raise _refused(line, views, tables) from exc
+    finally:
+        empty.close()
+
+
+def _refused(line: str, views: Mapping[str, Sequence[str]], tables: frozenset[str]) -> StoreError:
+    listed = ", ".join(f"`{view}`" for view in views)
+    advice = f"SQL of this token reads the views {listed}; that of an admin reads the tables, too"
+    found = _MISSING.fullmatch(line)
+    if found and found[1].lower() in tables:
+        return StoreError(f"`{found[1]}` is a table, not a view that may be read", help=advice)
+    if "prohibited" in line or "not authorized" in line:
+        return StoreError(f"the query is not allowed: {line}", help=advice)
+    return StoreError(f"the query is not valid: {line}", help=advice if found else "")

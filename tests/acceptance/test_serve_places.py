@@ -1,0 +1,297 @@
+"""The pages of workloads, nodes and SQL, as a viewer, a limited viewer and an admin see them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import httpx
+import pytest
+from msgspec.structs import replace
+from playwright.sync_api import Browser
+
+from policy.cluster.objects import Pod
+from policy.server.security.tokens import Role, TokenFile
+from policy.store import Store
+from policy.store.read.saved_queries import saved_queries
+from tests.contract.builders import (
+    BY_HAND,
+    NOW,
+    a_cluster,
+    a_decision,
+    made_on,
+    the_changes,
+)
+from tests.contract.filled import observe
+from tests.support import serving
+from tests.support.serving import Serving
+
+START = "2026-09-21T12:00:00Z"
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """`limited` sees namespace shop only."""
+    path = tmp_path_factory.mktemp("tokens") / "tokens.json"
+    file = TokenFile(path)
+    made = {role.value: file.create(role.value, role, namespaces=None, now_ms=1) for role in Role}
+    made["limited"] = file.create("limited", Role.VIEWER, namespaces=["shop"], now_ms=1)
+    return {**made, "file": str(path)}
+
+
+@pytest.fixture(scope="module")
+def service(
+    tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path, tokens: dict[str, str]
+) -> Iterator[Serving]:
+    """team/urgent took both pods of shop/web from n1 and waits for it; something was observed."""
+    folder = tmp_path_factory.mktemp("places")
+    path = folder / "policy.db"
+    path.write_bytes(sqlite_template.read_bytes())
+    with Store.open(str(path)) as store:
+        objects = [
+            replace(obj, status=replace(obj.status, start_time=START))
+            if isinstance(obj, Pod) and obj.spec.node_name
+            else obj
+            for obj in a_cluster()
+        ]
+        store.record.import_objects("default", objects, at_ms=NOW - 60_000, source="test")
+        store.record.create_environment("prod", "default", at_ms=NOW, actor="test")
+        serving.activate(store, "kube-1.36")
+        store.record.decision(
+            "default",
+            made_on(store, a_decision()),
+            the_changes(),
+            expected_revision=1,
+            rules=BY_HAND,
+            actor="ann",
+            at_ms=NOW,
+        )
+        observe(store, "default")
+    started = serving.serve(str(path), folder, "--tokens", tokens["file"])
+    started.ready()
+    yield started
+    assert started.stop() == 0
+
+
+def got(service: Serving, token: str, path: str, **query: Any) -> httpx.Response:
+    headers = {"Authorization": f"Bearer {token}"}
+    return service.get(path, headers=headers, params=query or None)
+
+
+def words(page: httpx.Response) -> str:
+    """The text of a page, one blank between words."""
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", page.text)).split())
+
+
+def table(page: httpx.Response, label: str) -> list[list[str]]:
+    """The cells of a table."""
+    found = re.search(rf'aria-label="{label}"><table.*?</table>', page.text, re.DOTALL)
+    assert found is not None, page.text
+    return [
+        [" ".join(unescape(re.sub(r"<[^>]+>", " ", cell)).split()) for cell in cells]
+        for row in re.findall(r"<tr[^>]*>(.*?)</tr>", found[0], re.DOTALL)
+        if (cells := re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL))
+    ]
+
+
+# --- workloads -----------------------------------------------------------------------------------
+
+
+def test_a_workload_has_its_time_line_and_who_took_it(
+    service: Serving, tokens: dict[str, str]
+) -> None:
+    """When each pod ran and was evicted, by whom, how much was lost, and the way to each."""
+    page = got(service, tokens["viewer"], "/workloads/shop/web")
+    assert "2 times a victim, 2 of them evicted: 2 h of run time lost." in words(page)
+    at = "2026-09-21 14:13:20"
+    assert [row[:6] for row in table(page, "When its pods ran")] == [
+        ["shop/web-2", "n1", "2026-09-21 12:00:00", at, "2 h 13 min", at],
+        ["shop/web-1", "n1", "2026-09-21 12:00:00", at, "2 h 13 min", at],
+    ]
+    assert table(page, "Preemptors") == [["team/Pod/urgent", "2", "2 h"]]
+    strips = re.findall(r'<svg class="strip".*?</svg>', page.text, re.DOTALL)
+    assert [strip.count('class="span"') for strip in strips] == [1, 1]
+    assert [re.findall(r'<a href="([^"]+)"', strip) for strip in strips] == [["/decisions/1"]] * 2
+    assert [row[0] for row in table(page, "Evictions")] == [at, at]
+
+
+def test_a_workload_says_which_rules_protect_it(service: Serving, tokens: dict[str, str]) -> None:
+    """By the active rules, for who took it last; and which shipped rules would keep it."""
+    page = got(service, tokens["viewer"], "/workloads/jobs/batch")
+    assert "0 times a victim" in words(page)
+    (row,) = table(page, "Rules")
+    assert row[:5] == ["prod", "kube-1.36", "a supposed pod, priority 100", "1", "yes"]
+    assert (row[5], row[7]) == ("lower-priority", "no shipped rule alone")
+
+
+def test_what_was_observed_counts(service: Serving, tokens: dict[str, str]) -> None:
+    page = got(service, tokens["viewer"], "/workloads/lab/hit")
+    assert "1 of them were observed of the cluster's own scheduler" in words(page)
+    (row,) = table(page, "Evictions")
+    assert (row[1:3], row[4:]) == (["lab/hit", "n2"], ["yes", "team/real", "observed 1"])
+
+
+def test_a_limited_viewer_sees_evictions_alone(service: Serving, tokens: dict[str, str]) -> None:
+    """No other namespace, no node's page, no rules; the time that its own decisions told."""
+    page = got(service, tokens["limited"], "/workloads/shop/web")
+    assert [row[:2] for row in table(page, "When its pods ran")] == [
+        ["shop/web-2", "n1"],
+        ["shop/web-1", "n1"],
+    ]
+    assert table(page, "Preemptors") == [["hidden", "2", "2 h"]]
+    hidden = ("team", "urgent", "/nodes/", "/environments/", "lower-priority")
+    assert [word for word in hidden if word in page.text.partition("<main")[2]] == []
+    assert got(service, tokens["limited"], "/workloads/lab/hit").status_code == 404
+    refused = [got(service, tokens["limited"], path).status_code for path in ("/nodes/n1",)]
+    assert refused == [403]
+
+
+# --- nodes ---------------------------------------------------------------------------------------
+
+
+def test_a_node_says_what_would_go_first(service: Serving, tokens: dict[str, str]) -> None:
+    """Its pods by importance, what they hold, who waits for it, and its past."""
+    page = got(service, tokens["viewer"], "/nodes/n2")
+    assert "lab/hit would go first." in words(page)
+    assert table(page, "Pods in default") == [
+        ["1", "jobs/batch", "0", "p0", "2026-09-21 12:00:00", "8", "1 GiB", "Running"],
+        [
+            "2",
+            "lab/hit (would go first)",
+            "0",
+            "p0",
+            "2026-11-20 00:00:00",
+            "1",
+            "1 GiB",
+            "Running",
+        ],
+    ]
+    other = got(service, tokens["viewer"], "/nodes/n1")
+    assert [row[:2] + row[3:4] for row in table(other, "Nominated in default")] == [
+        ["team/urgent", "100", "1"],
+        ["lab/waiting", "10", "none of this record"],
+    ]
+    assert "Preemptions: 1" in words(other)
+    assert '<a href="/decisions/1" aria-label="' in other.text
+    assert "has no node of this name" in words(got(service, tokens["viewer"], "/nodes/n9"))
+
+
+# --- SQL -----------------------------------------------------------------------------------------
+
+
+def test_the_page_keeps_the_lines_of_a_query(
+    browser: Browser, service: Serving, tokens: dict[str, str]
+) -> None:
+    """However often it is run; what is not shown as it is, is shown otherwise."""
+    page = browser.new_context(java_script_enabled=False).new_page()
+    page.goto(service.url + "/login")
+    page.fill("input[name=token]", tokens["viewer"])
+    page.click("main button")
+    page.goto(service.url + "/sql")
+    query = "SELECT victim\n\tFROM v_victims -- <b>\nWHERE victim LIKE :like"
+    page.fill("textarea[name=q]", query)
+    page.click("main form button")
+    assert "no value for `like`" in page.locator("[role=alert]").inner_text()
+    for _ in range(2):
+        page.locator("input[name='p.like']").fill("shop/%")
+        page.click("main form button")
+        assert page.locator("textarea").input_value() == query
+        assert page.locator("section[aria-labelledby=result] tbody td").all_inner_texts() == [
+            "shop/web-2",
+            "shop/web-1",
+        ]
+    assert dict(parse_qsl(urlsplit(page.url).query))["p.like"] == "shop/%"
+
+
+@pytest.mark.parametrize("name", sorted(saved_queries()))
+def test_a_saved_query_runs_again(service: Serving, tokens: dict[str, str], name: str) -> None:
+    """Opened, and sent by its form: with its parameters, for whoever may read views alone, too."""
+    first = got(service, tokens["viewer"], "/sql", saved=name)
+    text = unescape(first.text.partition("<textarea")[2].partition(">\n")[2])
+    text = text.partition("</textarea>")[0]
+    fields = dict(re.findall(r'<input name="(p\.\w+)" value="([^"]*)"', first.text))
+    assert sorted(fields) == sorted(f"p.{p}" for p in saved_queries()[name].parameters)
+    again = got(service, tokens["viewer"], "/sql", q=text.replace("\n", "\r\n"), **fields)
+    assert [page.text.count('role="alert"') for page in (first, again)] == [0, 0]
+    assert table(first, "Result") == table(again, "Result")
+
+
+def test_parameters_of_a_saved_query_count(service: Serving, tokens: dict[str, str]) -> None:
+    """`limit` says that there are more; what is none is refused in words."""
+    query = {"saved": "most-preempted-workloads", "p.limit": "1"}
+    assert "1 row; there are more." in words(got(service, tokens["viewer"], "/sql", **query))
+    wrong = {"saved": "outcomes", "p.since": "yesterday"}
+    assert "`since`: " in words(got(service, tokens["viewer"], "/sql", **wrong))
+    none = {"saved": "outcomes", "p.limit": "0"}
+    assert "`limit` is a number from 1 on" in words(got(service, tokens["viewer"], "/sql", **none))
+    assert got(service, tokens["viewer"], "/sql", saved="nothing").status_code == 404
+
+
+SHEET = "SELECT '=1+1' AS \"a,b\", -2 AS n, NULL AS n, 'x' AS t UNION ALL SELECT 'b', 3, 1, 'ä'"
+
+
+def test_a_result_is_downloaded(service: Serving, tokens: dict[str, str]) -> None:
+    """As CSV in which no cell is a formula, as JSON, as lines of JSON."""
+    answers = {
+        form: got(service, tokens["viewer"], "/sql", q=SHEET, format=form)
+        for form in ("csv", "json", "ndjson")
+    }
+    assert answers["csv"].text == '"a,b",n,n_2,t\n\'=1+1,-2,,x\nb,3,1,ä\n'
+    lines = [
+        {"a,b": "=1+1", "n": -2, "n_2": None, "t": "x"},
+        {"a,b": "b", "n": 3, "n_2": 1, "t": "ä"},
+    ]
+    assert answers["json"].json()["rows"] == lines
+    assert [json.loads(line) for line in answers["ndjson"].text.splitlines()] == lines
+    names = [a.headers["content-disposition"].partition("=")[2] for a in answers.values()]
+    assert names == ['"result.csv"', '"result.json"', '"result.ndjson"']
+    wrong = [{"q": "SELECT x", "format": "csv"}, {"q": SHEET, "format": "xls"}, {"format": "csv"}]
+    found = [got(service, tokens["viewer"], "/sql", **query).status_code for query in wrong]
+    assert found == [400, 400, 400]
+
+
+def test_a_result_is_drawn(service: Serving, tokens: dict[str, str]) -> None:
+    """As bars or a line by the fields of the form; what is no number is said."""
+    query = "SELECT victim, run_seconds FROM v_victims WHERE victim_namespace = 'shop'"
+    bar = got(service, tokens["viewer"], "/sql", q=query, chart="bar", x="victim", y="run_seconds")
+    chart = bar.text.partition('<svg class="chart"')[2].partition("</svg>")[0]
+    assert re.findall("<title>(.*?)</title>", chart) == ["shop/web-2: 3600", "shop/web-1: 3600"]
+    line = got(service, tokens["viewer"], "/sql", q=query, chart="line")
+    assert '<polyline points="90.0,12.0 270.0,12.0"/>' in line.text
+    wrong = got(service, tokens["viewer"], "/sql", q=query, chart="line", y="victim")
+    assert "No chart: column `victim` holds `shop/web-2`, which is no number." in words(wrong)
+
+
+def test_who_is_no_admin_reads_views(service: Serving, tokens: dict[str, str]) -> None:
+    """The page and the API alike; an admin reads the tables as ever."""
+    found = {}
+    for role in ("viewer", "operator", "admin"):
+        answer = service.client.post(
+            f"{service.url}/api/v1/sql",
+            json={"sql": "SELECT count(*) AS n FROM victims"},
+            headers={"Authorization": f"Bearer {tokens[role]}"},
+        )
+        page = words(got(service, tokens[role], "/sql", q="SELECT count(*) AS n FROM victims"))
+        refused = "`victims` is a table, not a view that may be read"
+        found[role] = (answer.status_code, answer.json().get("detail") == refused, refused in page)
+    refusal = (400, True, True)
+    assert found == {"viewer": refusal, "operator": refusal, "admin": (200, False, False)}
+
+
+def test_limits_of_sql_are_said(service: Serving, tokens: dict[str, str]) -> None:
+    """The longest query, the most rows, and the time; and no option of a command line."""
+    numbers = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n {}) SELECT i FROM n"
+    page = words(got(service, tokens["viewer"], "/sql", q=numbers.format("LIMIT 501")))
+    assert "It ends after 10 seconds, and 500 rows at most are shown" in page
+    assert "500 rows; there are more." in page
+    long = words(got(service, tokens["viewer"], "/sql", q="SELECT 1 --" + "x" * 10_000))
+    assert "the query has 10011 characters, and 10000 are allowed" in long
+    endless = numbers.format("").replace("SELECT i FROM", "SELECT max(i) FROM")
+    late = words(got(service, tokens["viewer"], "/sql", q=endless))
+    assert "the query was stopped after 10 seconds ask for less" in late
+    assert "--" not in late.partition("ask for less")[2][:80]

@@ -1,0 +1,189 @@
+"""What is known of a workload's pods and of a node, on both databases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from policy.audit.on_node import on_node
+from policy.audit.protection import Asked, PodsJudged, Protection, protection
+from policy.cluster import times
+from policy.cluster.objects import Pod
+from policy.rules import RuleSet
+from policy.store import Store
+from policy.store.read.nominated import NominatedPod
+from policy.store.read.runs import ObservedEviction, PodRun, Runs
+from tests.contract.builders import (
+    BY_HAND,
+    NOW,
+    a_cluster,
+    a_decision,
+    a_pod,
+    made_on,
+    the_changes,
+)
+from tests.contract.filled import observe
+
+START = "2026-09-21T12:00:00Z"
+ACTIVE = (("base", "kube-1.36"), ("gangs", "kube-1.36-groups"), ("prod", "minimum-run-time"))
+START_MS = times.parse(START)
+
+
+def started(pod: Pod, at: str = START) -> Pod:
+    return replace(pod, status=replace(pod.status, start_time=at))
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    """shop/web-1 and web-2 were evicted for team/urgent, and one of them came again."""
+    with Store.open(database_url) as opened:
+        objects = [
+            started(obj) if isinstance(obj, Pod) and obj.spec.node_name else obj
+            for obj in a_cluster()
+        ]
+        opened.record.import_objects("default", objects, at_ms=NOW - 60_000, source="test")
+        opened.record.decision(
+            "default",
+            made_on(opened, a_decision()),
+            the_changes(),
+            expected_revision=1,
+            rules=BY_HAND,
+            actor="ann",
+            at_ms=NOW,
+        )
+        for environment, rules in ACTIVE:
+            opened.record.create_environment(environment, "default", at_ms=NOW, actor="ann")
+            opened.record.activate(
+                environment,
+                rules=RuleSet.load(rules),
+                reason="test",
+                source=rules,
+                at_ms=NOW,
+                actor="ann",
+            )
+        again = a_pod("shop/web-1", node="n2", priority=5, owner="ReplicaSet/web", uid="uid-again")
+        late = started(again, "2026-09-21T14:20:00Z")
+        opened.record.import_objects("default", [late], at_ms=NOW + 600_000, source="test")
+        yield opened
+
+
+def a_run(pod: str, **changes: Any) -> PodRun:
+    given = {"cluster": "default", "pod": pod, "node": "n1", "priority": 5, "leaving": False}
+    return PodRun(**{"started_ms": START_MS, "ended_ms": NOW, **given, **changes})
+
+
+def test_runs_are_told_from_the_versions(store: Store) -> None:
+    """Those that are there now first; a pod that comes again under its name runs anew."""
+    late_ms = times.parse("2026-09-21T14:20:00Z")
+    whole = Runs(
+        runs=(
+            a_run("shop/web-1", node="n2", started_ms=late_ms, ended_ms=None),
+            a_run("shop/web-2", priority=1),
+            a_run("shop/web-1"),
+        ),
+        whole=True,
+    )
+    assert store.read.runs_of("shop", "web") == whole
+    assert store.read.runs_of("shop", "web-2").runs == (a_run("shop/web-2", priority=1),)
+    assert store.read.runs_of("shop", "we").runs == ()
+    assert store.read.runs_of("lab", "web", also={"shop/web-2"}).runs == (
+        a_run("shop/web-2", priority=1),
+    )
+    assert store.read.workloads_of("default", {"shop/web-1", "team/urgent", "x/y"}) == {
+        "shop/web-1": "shop/ReplicaSet/web",
+        "team/urgent": "team/Pod/urgent",
+        "x/y": "x/Pod/y",
+    }
+
+
+def test_a_node_is_told_with_who_waits_for_it(store: Store) -> None:
+    """Also one on which no pod is left: two wait, one of them nominated by a decision."""
+    (n1,) = on_node(store, "n1", now_ms=NOW)
+    gibibyte = 2**30
+    assert (n1.cluster, n1.pods, n1.first_to_go) == ("default", (), "")
+    assert n1.nominated == (
+        NominatedPod(
+            cluster="default",
+            pod="team/urgent",
+            priority=100,
+            cpu_milli=4000,
+            memory_bytes=gibibyte,
+            since_ms=NOW,
+            decision=1,
+        ),
+        NominatedPod(
+            cluster="default",
+            pod="lab/waiting",
+            priority=10,
+            cpu_milli=1000,
+            memory_bytes=gibibyte,
+            since_ms=NOW - 60_000,
+            decision=None,
+        ),
+    )
+    (n2,) = on_node(store, "n2", now_ms=NOW)
+    assert [(p.pod, p.priority, p.cpu_milli) for p in n2.pods] == [
+        ("shop/web-1", 5, 1000),
+        ("jobs/batch", 0, 8000),
+    ]
+    assert n2.first_to_go == "jobs/batch"
+    assert on_node(store, "n9", now_ms=NOW) == []
+
+
+def test_what_was_observed_is_found_by_owner(store: Store) -> None:
+    observe(store, "default")
+    found = store.read.observed_evictions("lab", "hit", limit=10)
+    assert found == [
+        ObservedEviction(
+            observation=1,
+            cluster="default",
+            now_ms=NOW + 6_600,
+            pod="lab/hit",
+            node="n2",
+            priority=0,
+            run_seconds=found[0].run_seconds,
+            preemptor="team/real",
+            confidence="certain",
+        )
+    ]
+    assert store.read.observed_evictions("lab", "other", limit=10) == []
+    assert store.read.observed_evictions("lab", "hit", limit=0) == []
+
+
+def test_active_rules_say_what_they_protect(store: Store) -> None:
+    """A pod that has run for a moment may not go yet; later the base rule allows it."""
+    active = store.read.environment("prod").active
+    assert active is not None
+
+    def said(now_ms: int, preemptor: str = "team/urgent", environment: str = "prod") -> Protection:
+        found = protection(store, "default", ["shop/web-1"], preemptor=preemptor, now_ms=now_ms)
+        (one,) = (one for one in found if one.environment == environment)
+        return one
+
+    fresh = said(NOW + 600_000)
+    assert (fresh.environment, fresh.digest, fresh.unknown) == ("prod", active.rule_set_digest, "")
+    assert fresh.asked == Asked(pod="team/urgent", priority=100)
+    assert [(j.pods, j.allowed, j.section, j.rule) for j in fresh.judged] == [
+        (("shop/web-1",), False, "victims.forbid", "minimum-run-time")
+    ]
+    later = said(NOW + 10 * 3_600_000)
+    assert later.judged == (
+        PodsJudged(
+            pods=("shop/web-1",),
+            allowed=True,
+            section="victims.eligible",
+            rule="lower-priority",
+            why=later.judged[0].why,
+        ),
+    )
+    base = said(NOW + 600_000, environment="base")
+    assert [(j.allowed, j.rule) for j in base.judged] == [(True, "lower-priority")]
+    assert (base.would_protect, fresh.would_protect) == (("cooldown", "minimum-run-time"), ())
+    gangs = said(NOW + 600_000, environment="gangs")
+    assert (gangs.judged, gangs.unknown) == ((), "groups")
+    supposed = said(NOW + 600_000, preemptor="gone/pod")
+    assert supposed.asked == Asked(pod="", priority=100)
+    assert protection(store, "default", [], preemptor="", now_ms=NOW) == []
