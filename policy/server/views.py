@@ -287,6 +287,11 @@ def state(
     """The revision and its objects of a kind, by name."""
     if at_ms is not None:
         revision = service.store.state.revision_at(cluster, at_ms)
+        if not revision:
+            raise NotFound(
+                f"cluster `{cluster}` had no state yet at {instant(at_ms)}",
+                help=f"`/api/v1/clusters/{cluster}/revisions` lists since when it is known",
+            )
     loaded = service.store.state.load(cluster, at=revision)
     if kind == "nodes":
         nodes = [obj for obj in loaded.objects if isinstance(obj, Node)]
@@ -310,7 +315,11 @@ def pod_key(pod: Pod) -> str:
 
 
 def exported(
-    service: PolicyService, principal: Principal, wanted: Mapping[str, Any]
+    service: PolicyService,
+    principal: Principal,
+    wanted: Mapping[str, Any],
+    *,
+    most: int | None = None,
 ) -> Iterator[dict[str, Any]]:
     """All lines of a list of decisions; see `in_pages`."""
     return in_pages(
@@ -318,23 +327,34 @@ def exported(
             service, principal, {**wanted, "before_id": before}, limit=limit
         ),
         wanted.get("before_id"),
+        most=most,
     )
 
 
 def in_pages(
     page: Callable[[int | None, int], tuple[Sequence[_Row], list[dict[str, Any]]]],
     before_id: int | None,
+    *,
+    most: int | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """All lines of a list, page by page, newest first.
+    """All lines of a list, or at most so many, page by page, newest first.
 
     page: rows and lines before an id, at most so many. The first one is read at once: a filter that
     is wrong is an error then, and not in the midst of an answer.
     """
+    size = _PAGE if most is None else min(most, _PAGE)
 
     def pages(rows: Sequence[_Row], lines: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        yield from lines
-        while len(rows) == _PAGE:
-            rows, lines = page(rows[-1].id, _PAGE)
+        asked, left = size, most
+        while True:
             yield from lines
+            if len(rows) < asked:
+                return
+            if left is not None:
+                left -= len(rows)
+                asked = min(left, _PAGE)
+            if not asked:
+                return
+            rows, lines = page(rows[-1].id, asked)
 
-    return pages(*page(before_id, _PAGE))
+    return pages(*page(before_id, size))

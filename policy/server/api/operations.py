@@ -18,7 +18,7 @@ from policy.server.api.idempotency import once
 from policy.server.api.models import NoParameters
 from policy.server.api.result import ApiResult
 from policy.server.http import NUL, Failure, body_of, in_thread, json_response
-from policy.server.security.access import Access, Principal
+from policy.server.security.access import NOBODY, Access, Principal
 from policy.server.security.gate import allowed
 from policy.server.security.tokens import Role
 from policy.server.service import PolicyService
@@ -49,6 +49,7 @@ class ApiOperation:
     call: Callable[[ApiRequest], ApiResult]
     role: Role = Role.VIEWER
     limited: bool = False  #: also for tokens that are limited to namespaces
+    public: bool = False  #: for everybody, also without a token
     query: type[BaseModel] = NoParameters
     body: type[BaseModel] | None = None
     problems: Sequence[int] = ()  #: statuses beside those that every operation has
@@ -69,7 +70,9 @@ class Stream:
 
 def route(operation: ApiOperation, service: PolicyService, access: Access) -> Route:
     async def endpoint(request: Request) -> Response:
-        principal = allowed(access, request, operation.role, unlimited=not operation.limited)
+        principal = NOBODY
+        if not operation.public:
+            principal = allowed(access, request, operation.role, unlimited=not operation.limited)
         if principal.session and operation.method != "GET":
             raise Failure(
                 403, "not-allowed", "a session may change nothing here: send a token instead"
@@ -152,11 +155,12 @@ def _response(request: Request, operation: ApiOperation, result: ApiResult) -> R
         tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
         headers["ETag"] = tag
         headers["Cache-Control"] = IMMUTABLE if result.immutable else "private, no-cache"
-        given = [t.strip() for t in request.headers.get("if-none-match", "").split(",")]
-        if tag in given or f"W/{tag}" in given:
+        known = [t.strip() for t in request.headers.get("if-none-match", "").split(",")]
+        if tag in known or f"W/{tag}" in known or known == ["*"]:
             return Response(status_code=304, headers=headers)
     if result.next:
         kept = {k: v for k, v in request.query_params.items() if k not in result.next}
-        target = f"{request.url.path}?{urlencode({**kept, **result.next})}"
+        given = {k: v for k, v in result.next.items() if v is not None}
+        target = f"{request.url.path}?{urlencode({**kept, **given})}"
         headers["Link"] = f'<{target}>; rel="next"'
     return json_response(result.document, status=result.status, headers=headers)

@@ -15,11 +15,11 @@ from policy.server.api.result import ApiResult
 from policy.server.http import TITLES, Failure
 from policy.server.own_sql import own_sql
 from policy.server.security.tokens import Role
-from policy.store import StoreError
 from policy.store.read.saved_queries import saved_queries
+from policy.store.read.sql import parameter_names
 
 
-def wanted_of(query: models.DecisionsQuery) -> dict[str, Any]:
+def wanted_of(query: models.DecisionsExportQuery) -> dict[str, Any]:
     """A query as the store takes it."""
     return {
         "cluster": query.cluster,
@@ -158,16 +158,20 @@ def _state(asked: ApiRequest) -> ApiResult:
     ]
     behind = ((key, obj) for key, obj in keyed if query.after is None or key > query.after)
     page = list(islice(behind, query.limit))
-    following: dict[str, str | int] = {}
+    following: dict[str, str | int | None] = {}
     if len(page) == query.limit:
-        following = {"after": page[-1][0], "revision": revision}
+        following = {"after": page[-1][0], "revision": revision, "at": None}
     return ApiResult(
         document={"revision": revision, query.kind: [obj for _, obj in page]}, next=following
     )
 
 
 def _revisions(asked: ApiRequest) -> ApiResult:
-    rows = asked.service.store.state.revisions(asked.path["cluster"], limit=200)
+    query = asked.query
+    rows = asked.service.store.state.revisions(
+        asked.path["cluster"], limit=query.limit, before=query.after
+    )
+    following = {"after": rows[-1].number} if len(rows) == query.limit else {}
     told = [
         {
             "revision": row.number,
@@ -180,7 +184,7 @@ def _revisions(asked: ApiRequest) -> ApiResult:
         }
         for row in rows
     ]
-    return ApiResult(document={"revisions": told})
+    return ApiResult(document={"revisions": told}, next=following)
 
 
 def _dry_run(asked: ApiRequest) -> ApiResult:
@@ -257,15 +261,15 @@ def _sql(asked: ApiRequest) -> ApiResult:
 def run_sql(
     asked: ApiRequest, sql: str, parameters: dict[str, Any], *, limit: int
 ) -> dict[str, Any]:
-    """Columns, rows, and whether there are more."""
+    """Columns, rows, and whether there are more. Raises InvalidValue, Failure."""
+    unused = sorted(set(parameters) - parameter_names(sql))
+    if unused:
+        raise Failure(400, "invalid", f"body: the query has no parameter `{unused[0][:80]}`")
     if asked.principal.limited:
         return own_sql(asked.service, asked.principal, sql, parameters, limit=limit)
-    try:
-        with asked.service.reader.sql(sql, parameters, timeout=10) as found:
-            rows = [list(row) for row in islice(found, limit + 1)]
-            columns = found.columns
-    except StoreError as exc:
-        raise Failure(400, "invalid", exc.message, help=exc.help) from exc
+    with asked.service.reader.sql(sql, parameters, timeout=10) as found:
+        rows = [list(row) for row in islice(found, limit + 1)]
+        columns = found.columns
     return {"columns": columns, "rows": rows[:limit], "more": len(rows) > limit}
 
 
@@ -432,7 +436,8 @@ OPERATIONS: Final = (
         path="/clusters/{cluster}/revisions",
         name="listRevisions",
         call=_revisions,
-        summary="The newest 200 revisions.",
+        query=models.RevisionsQuery,
+        summary="Revisions of the state, newest first.",
     ),
     ApiOperation(
         method="GET",
@@ -471,7 +476,7 @@ OPERATIONS: Final = (
         path="/problems/{kind}",
         name="getProblem",
         call=_problem,
-        limited=True,
+        public=True,
         summary="What a kind of problem means.",
     ),
 )
@@ -480,7 +485,7 @@ EXPORT: Final = Stream(
     path="/export/decisions",
     name="exportDecisions",
     media_type="application/x-ndjson",
-    query=models.DecisionsQuery,
+    query=models.DecisionsExportQuery,
     summary="All decisions of a list as lines of JSON, newest first.",
 )
 EXPORT_CYCLES: Final = Stream(
@@ -497,5 +502,11 @@ EVENTS: Final = Stream(
     headers={"Last-Event-ID": "Id of the last event that was seen; those after it follow."},
     summary="New decisions (`decision`) and cycles of pod groups (`group`) as they are recorded"
     " (server-sent events), until the client leaves.",
+)
+DOCUMENT: Final = Stream(
+    path="/openapi.json",
+    name="getDocument",
+    media_type="application/json",
+    summary="This document.",
 )
 STREAMS: Final = (EXPORT, EXPORT_CYCLES, EVENTS)

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from policy.server import views
-from policy.server.http import Failure, in_thread
+from policy.server.http import Failure, in_thread, of_store
 from policy.server.pages.surface import Pages, form_of, require_own
 from policy.server.security.access import Principal
 from policy.store import StoreError
@@ -73,5 +73,8 @@ async def _changed(
     except Failure as exc:
         return await show_one(pages, request, principal, message=exc.message, status=exc.status)
     except StoreError as exc:
-        return await show_one(pages, request, principal, message=exc.message, status=409)
+        refused = of_store(exc)
+        return await show_one(
+            pages, request, principal, message=refused.message, status=refused.status
+        )
     return RedirectResponse(f"/environments/{quote(name, safe='')}", status_code=303)

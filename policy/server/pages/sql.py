@@ -8,7 +8,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from policy.server.http import Failure, in_thread
+from policy.server.http import Failure, in_thread, of_store
 from policy.server.own_sql import NEWEST, TABLES, own_sql
 from policy.server.pages.surface import Pages
 from policy.server.security.access import Principal
@@ -30,8 +30,10 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
     if text.strip():
         try:
             result = await in_thread(_run, pages, principal, text, parameters)
-        except (StoreError, Failure) as exc:
+        except Failure as exc:
             error = exc.message
+        except StoreError as exc:
+            error = of_store(exc).message
     return pages.page(
         request,
         principal,
