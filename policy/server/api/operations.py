@@ -47,6 +47,7 @@ class ApiOperation:
     name: str
     summary: str
     call: Callable[[ApiRequest], ApiResult]
+    answers: Sequence[type[msgspec.Struct]]  #: types of its document: one of them describes it
     role: Role = Role.VIEWER
     limited: bool = False  #: also for tokens that are limited to namespaces
     public: bool = False  #: for everybody, also without a token
@@ -54,6 +55,12 @@ class ApiOperation:
     body: type[BaseModel] | None = None
     problems: Sequence[int] = ()  #: statuses beside those that every operation has
     writes: bool = False  #: it changes something, and takes an `Idempotency-Key`
+    pages: bool = False  #: its answer may name a next page
+
+    @property
+    def success(self) -> int:
+        """The status where it is done."""
+        return 201 if self.writes else 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +71,7 @@ class Stream:
     name: str
     summary: str
     media_type: str
+    part: type[msgspec.Struct] | None = None  #: type of a line, or of the data of an event
     query: type[BaseModel] = NoParameters
     headers: Mapping[str, str] = field(default_factory=dict)  #: that it reads, with their meaning
 
@@ -149,18 +157,29 @@ def _validated(model: type[BaseModel], value: Any, where: str) -> BaseModel:
 
 
 def _response(request: Request, operation: ApiOperation, result: ApiResult) -> Response:
-    content = msgspec.json.encode(result.document)
+    if operation.method != "GET":
+        return json_response(result.document, status=result.status)
     headers = {}
-    if operation.method == "GET":
-        tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-        headers["ETag"] = tag
-        headers["Cache-Control"] = IMMUTABLE if result.immutable else "private, no-cache"
-        known = [t.strip() for t in request.headers.get("if-none-match", "").split(",")]
-        if tag in known or f"W/{tag}" in known or known == ["*"]:
-            return Response(status_code=304, headers=headers)
     if result.next:
         kept = {k: v for k, v in request.query_params.items() if k not in result.next}
         given = {k: v for k, v in result.next.items() if v is not None}
         target = f"{request.url.path}?{urlencode({**kept, **given})}"
         headers["Link"] = f'<{target}>; rel="next"'
-    return json_response(result.document, status=result.status, headers=headers)
+    return read(request, result.document, immutable=result.immutable, headers=headers)
+
+
+def read(
+    request: Request,
+    document: Any,
+    *,
+    immutable: bool = False,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """The answer to a GET, or 304 where whoever asks has it. headers: of the former."""
+    content = msgspec.json.encode(document)
+    tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+    kept = {"ETag": tag, "Cache-Control": IMMUTABLE if immutable else "private, no-cache"}
+    known = [t.strip() for t in request.headers.get("if-none-match", "").split(",")]
+    if tag in known or f"W/{tag}" in known or known == ["*"]:
+        return Response(status_code=304, headers=kept)
+    return Response(content, media_type="application/json", headers={**(headers or {}), **kept})

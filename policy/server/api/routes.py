@@ -12,7 +12,7 @@ from starlette.routing import Route
 from policy.server import cycles, views
 from policy.server.api import events, openapi
 from policy.server.api.models import CyclesExportQuery, DecisionsExportQuery
-from policy.server.api.operations import BASE, query_of, route
+from policy.server.api.operations import BASE, query_of, read, route
 from policy.server.api.table import (
     DOCUMENT,
     EVENTS,
@@ -22,7 +22,7 @@ from policy.server.api.table import (
     STREAMS,
     wanted_of,
 )
-from policy.server.http import in_thread, json_response
+from policy.server.http import in_thread
 from policy.server.security.access import Access
 from policy.server.security.gate import viewer
 from policy.server.service import PolicyService
@@ -34,7 +34,7 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
     async def document(request: Request) -> Response:
         viewer(access, request)
         query_of(DOCUMENT, request)
-        return json_response(described, headers={"Cache-Control": "private, no-cache"})
+        return read(request, described)
 
     async def export(request: Request) -> Response:
         """All decisions of a list, as lines of JSON."""

@@ -9,7 +9,7 @@ from policy.audit.documents import instant
 from policy.audit.recorded import Comparing
 from policy.cluster.objects import Pod
 from policy.server import cycles, supposing, views
-from policy.server.api import models
+from policy.server.api import answers, models
 from policy.server.api.operations import ApiOperation, ApiRequest, Stream
 from policy.server.api.result import ApiResult
 from policy.server.http import TITLES, Failure
@@ -47,10 +47,9 @@ def _decisions(asked: ApiRequest) -> ApiResult:
 def _decision(asked: ApiRequest) -> ApiResult:
     stored = views.stored_decision(asked.service, asked.principal, asked.path["id"])
     return ApiResult(
+        # It may become another one, also under its digest: where a later state contradicts it, and
+        # where the same was decided again.
         document=views.decision(asked.principal, stored),
-        # Under its whole digest a decision is the same for ever; a number may be of another one
-        # after a restore.
-        immutable=asked.path["id"] == stored.row.digest and not asked.principal.limited,
     )
 
 
@@ -141,7 +140,8 @@ def _rule_set(asked: ApiRequest) -> ApiResult:
 def _difference(asked: ApiRequest) -> ApiResult:
     old = views.rule_set(asked.service, asked.path["name"])
     new = views.rule_set(asked.service, asked.path["other"])
-    return ApiResult(document={"changes": views.differences(old, new)})
+    whole = (asked.path["name"], asked.path["other"]) == (old.digest, new.digest)
+    return ApiResult(document={"changes": views.differences(old, new)}, immutable=whole)
 
 
 def _state(asked: ApiRequest) -> ApiResult:
@@ -286,6 +286,8 @@ OPERATIONS: Final = (
         path="/decisions",
         name="listDecisions",
         call=_decisions,
+        answers=(answers.DecisionList,),
+        pages=True,
         limited=True,
         query=models.DecisionsQuery,
         summary="Recorded decisions, newest first.",
@@ -295,6 +297,7 @@ OPERATIONS: Final = (
         path="/decisions/{id}",
         name="getDecision",
         call=_decision,
+        answers=(answers.Decision, answers.OwnDecision),
         limited=True,
         summary="One decision by id or digest, with trace, candidates, victims and explanation.",
     ),
@@ -303,6 +306,7 @@ OPERATIONS: Final = (
         path="/decisions/{id}/why-not",
         name="whyNot",
         call=_why_not,
+        answers=(answers.WhyNot,),
         query=models.NodeQuery,
         summary="Why a node was not chosen.",
     ),
@@ -311,6 +315,8 @@ OPERATIONS: Final = (
         path="/observations",
         name="listObservations",
         call=_observations,
+        answers=(answers.ObservationList, answers.OwnObservationList),
+        pages=True,
         limited=True,
         query=models.ObservationsQuery,
         summary="Preemptions by clusters' own schedulers, newest first.",
@@ -320,6 +326,7 @@ OPERATIONS: Final = (
         path="/observations/{id}",
         name="getObservation",
         call=_observation,
+        answers=(answers.ObservationAgain, answers.OwnObservation),
         limited=True,
         summary="One of them with its evidence, its verdict, and the decision made again for it.",
     ),
@@ -328,6 +335,8 @@ OPERATIONS: Final = (
         path="/groups",
         name="listGroupCycles",
         call=_cycles,
+        answers=(answers.CycleList,),
+        pages=True,
         limited=True,
         query=models.CyclesQuery,
         summary="Recorded cycles of pod groups, newest first.",
@@ -337,6 +346,7 @@ OPERATIONS: Final = (
         path="/groups/{id}",
         name="getGroupCycle",
         call=_cycle,
+        answers=(answers.Cycle, answers.OwnCycle),
         limited=True,
         summary="One cycle of a pod group: members, units, passes, victims and effects.",
     ),
@@ -345,6 +355,7 @@ OPERATIONS: Final = (
         path="/decide",
         name="decide",
         call=_dry_run,
+        answers=(answers.Decided,),
         body=models.DryRunRequest,
         summary="What would be decided for a pod now; nothing is recorded.",
         problems=(409,),
@@ -354,6 +365,7 @@ OPERATIONS: Final = (
         path="/what-if",
         name="whatIf",
         call=_what_if,
+        answers=(answers.Supposed,),
         body=models.WhatIf,
         summary="Which decisions would follow from a change, down to the victims of the victims.",
         problems=(409,),
@@ -363,6 +375,7 @@ OPERATIONS: Final = (
         path="/compare",
         name="compare",
         call=_compare,
+        answers=(answers.Comparison,),
         body=models.CompareRequest,
         summary="What other rules would have decided.",
     ),
@@ -371,6 +384,7 @@ OPERATIONS: Final = (
         path="/environments",
         name="listEnvironments",
         call=_environments,
+        answers=(answers.EnvironmentList,),
         summary="Environments with their active rule sets.",
     ),
     ApiOperation(
@@ -378,6 +392,7 @@ OPERATIONS: Final = (
         path="/environments/{name}",
         name="getEnvironment",
         call=_environment,
+        answers=(answers.EnvironmentHistory,),
         summary="One environment with all its activations, newest first.",
     ),
     ApiOperation(
@@ -385,6 +400,7 @@ OPERATIONS: Final = (
         path="/environments/{name}/activations",
         name="activate",
         call=_activate,
+        answers=(answers.Activation,),
         role=Role.OPERATOR,
         body=models.Activation,
         problems=(409, 422),
@@ -396,6 +412,7 @@ OPERATIONS: Final = (
         path="/environments/{name}/rollback",
         name="rollBack",
         call=_roll_back,
+        answers=(answers.Activation,),
         role=Role.OPERATOR,
         body=models.Rollback,
         problems=(409, 422),
@@ -407,6 +424,7 @@ OPERATIONS: Final = (
         path="/rule-sets",
         name="listRuleSets",
         call=_rule_sets,
+        answers=(answers.RuleSetList,),
         summary="Shipped rule sets, and those that were active.",
     ),
     ApiOperation(
@@ -414,6 +432,7 @@ OPERATIONS: Final = (
         path="/rule-sets/{name}",
         name="getRuleSet",
         call=_rule_set,
+        answers=(answers.RuleSetText,),
         summary="One rule set by name or digest: its rules and its canonical text.",
     ),
     ApiOperation(
@@ -421,6 +440,7 @@ OPERATIONS: Final = (
         path="/rule-sets/{name}/diff/{other}",
         name="diffRuleSets",
         call=_difference,
+        answers=(answers.RuleSetDifference,),
         summary="What changes from one rule set to another.",
     ),
     ApiOperation(
@@ -428,6 +448,8 @@ OPERATIONS: Final = (
         path="/clusters/{cluster}/state",
         name="getState",
         call=_state,
+        answers=(answers.StatePods, answers.StateNodes),
+        pages=True,
         query=models.StateQuery,
         summary="Pods or nodes, now or at a revision or an instant.",
     ),
@@ -436,6 +458,8 @@ OPERATIONS: Final = (
         path="/clusters/{cluster}/revisions",
         name="listRevisions",
         call=_revisions,
+        answers=(answers.RevisionList,),
+        pages=True,
         query=models.RevisionsQuery,
         summary="Revisions of the state, newest first.",
     ),
@@ -444,6 +468,7 @@ OPERATIONS: Final = (
         path="/clusters/{cluster}/verify",
         name="verify",
         call=_verify,
+        answers=(answers.Verification,),
         summary="Compute every hash of the record again; takes as long as the record is.",
     ),
     ApiOperation(
@@ -451,6 +476,7 @@ OPERATIONS: Final = (
         path="/ledger",
         name="listHeads",
         call=_heads,
+        answers=(answers.HeadList,),
         summary="The newest ledger entry of each cluster.",
     ),
     ApiOperation(
@@ -458,6 +484,7 @@ OPERATIONS: Final = (
         path="/queries",
         name="listQueries",
         call=_saved,
+        answers=(answers.QueryList,),
         summary="Saved queries.",
     ),
     ApiOperation(
@@ -465,6 +492,7 @@ OPERATIONS: Final = (
         path="/sql",
         name="runSql",
         call=_sql,
+        answers=(answers.SqlResult,),
         body=models.Query,
         limited=True,
         summary="One statement that reads; ends after 10 seconds. For a token that is limited to"
@@ -476,6 +504,7 @@ OPERATIONS: Final = (
         path="/problems/{kind}",
         name="getProblem",
         call=_problem,
+        answers=(answers.ProblemKind,),
         public=True,
         summary="What a kind of problem means.",
     ),
@@ -485,6 +514,7 @@ EXPORT: Final = Stream(
     path="/export/decisions",
     name="exportDecisions",
     media_type="application/x-ndjson",
+    part=answers.DecisionLine,
     query=models.DecisionsExportQuery,
     summary="All decisions of a list as lines of JSON, newest first.",
 )
@@ -492,6 +522,7 @@ EXPORT_CYCLES: Final = Stream(
     path="/export/groups",
     name="exportGroupCycles",
     media_type="application/x-ndjson",
+    part=answers.CycleLine,
     query=models.CyclesExportQuery,
     summary="All cycles of pod groups as lines of JSON, newest first.",
 )
@@ -501,7 +532,7 @@ EVENTS: Final = Stream(
     media_type="text/event-stream",
     headers={"Last-Event-ID": "Id of the last event that was seen; those after it follow."},
     summary="New decisions (`decision`) and cycles of pod groups (`group`) as they are recorded"
-    " (server-sent events), until the client leaves.",
+    " (server-sent events), until the client leaves. Their data are as in the lists.",
 )
 DOCUMENT: Final = Stream(
     path="/openapi.json",
