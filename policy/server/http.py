@@ -128,15 +128,8 @@ def problem(failure: Failure) -> Response:
     )
 
 
-def json_response(
-    value: Any, *, status: int = 200, headers: dict[str, str] | None = None
-) -> Response:
-    return Response(
-        msgspec.json.encode(value),
-        status_code=status,
-        media_type="application/json",
-        headers=headers,
-    )
+def json_response(value: Any, *, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status_code=status, media_type="application/json")
 
 
 class Room:

@@ -14,10 +14,11 @@ import httpx
 import pytest
 
 from policy import RuleSet
+from policy.audit.replay import Replayer
 from policy.cluster.snapshot import Snapshot
 from policy.preemption.decide import decide
 from policy.server.security.tokens import Role, TokenFile
-from policy.store import Store
+from policy.store import Store, Unavailable
 from tests.support import serving
 from tests.support.builders import a_node, a_pod, objects
 from tests.support.serving import Serving
@@ -224,3 +225,18 @@ def test_where_the_database_is_stays_in_the_log(service: Serving, db: str) -> No
     assert "the database cannot answer now" in by_page.text
     assert [db in text for text in (by_api.text, by_page.text)] == [False, False]
     assert service.log.read_text().count(f"there is no database at `{db}`") == 2
+
+
+def test_a_database_that_fails_is_no_sign_of_a_changed_record(db: str, tmp_path: Path) -> None:
+    """Where the state cannot be read at all, that is the error, and no replay is incomplete."""
+    broken = tmp_path / "broken.db"
+    shutil.copy(db, broken)
+    with Store.open(str(broken)) as store:
+        (row,) = store.read.decisions(limit=1)
+    size = broken.stat().st_size
+    with Store.open(str(broken)) as store, broken.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * (size - 4096))
+        file.flush()
+        with pytest.raises(Unavailable):
+            Replayer(store).snapshot(row)
