@@ -14,7 +14,7 @@ from policy.cluster import canonical
 from policy.cluster.digest import HistoryFigures
 from policy.cluster.snapshot import Snapshot
 from policy.rules.problems import RulesError
-from policy.store import DecisionRow, NotFound, SessionRow, Store, StoreError
+from policy.store import DecisionRow, NotFound, SessionRow, Store, StoreError, Unavailable
 
 Row = TypeVar("Row", DecisionRow, SessionRow)
 Rules = TypeVar("Rules")
@@ -193,5 +193,7 @@ def _read_whole() -> Iterator[None]:
         yield
     except NotFound as exc:
         raise Incomplete((MissingInput.STATE,), exc.message) from exc
+    except Unavailable:
+        raise  # it says nothing about the record
     except (Damaged, StoreError) as exc:
         raise Incomplete((MissingInput.STATE_DIGEST,), str(exc)) from exc

@@ -6,7 +6,7 @@ not what it was, that is said, and no decision is made.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Final
 
 from policy.audit.differences import Difference, first_difference
@@ -16,7 +16,7 @@ from policy.decision.model import ENGINE_VERSION, Decision, OfferedNode
 from policy.extenders.recorded import NotRecorded, RecordedExtenders
 from policy.preemption.decide import DecisionError, decide
 from policy.rules import RuleSet
-from policy.store import DecisionRow, Origin, Store, StoreError
+from policy.store import DamagedRows, DecisionRow, NotFound, Origin, Store
 from policy.store.read.queries import Frozen
 
 _BATCH: Final = 500
@@ -31,16 +31,16 @@ class Replayer:
         self._frozen: dict[int, Frozen] = {}  #: of the decisions that `rows` gave last
 
     def rows(self, ids: Sequence[int]) -> Iterator[DecisionRow]:
-        """The decisions with these numbers; what the next ones need is read together."""
+        """The decisions with these numbers; what the next ones need is read together.
+
+        Raises NotFound, DamagedRows.
+        """
         for start in range(0, len(ids), _BATCH):
             wanted = ids[start : start + _BATCH]
             batch = self.store.read.decisions_by_id(wanted)
             gone = set(wanted).difference(row.id for row in batch)
             if gone:
-                raise StoreError(
-                    f"decision {min(gone)} is missing rows that belong to it",
-                    help="`policy audit verify` names what was changed",
-                )
+                self._say_what_is_missing(gone)
             self._inputs.expect(batch)
             self._frozen = self.store.read.frozen(
                 [
@@ -51,6 +51,19 @@ class Replayer:
                 ]
             )
             yield from batch
+
+    def _say_what_is_missing(self, gone: Set[int]) -> None:
+        """Raises NotFound for numbers of no decision, DamagedRows."""
+        unknown = gone - self.store.read.known_decisions(sorted(gone))
+        if unknown:
+            raise NotFound(
+                f"there is no decision `{min(unknown)}`",
+                help="`policy decisions` lists the numbers",
+            )
+        raise DamagedRows(
+            f"decision {min(gone)} is missing rows that belong to it",
+            help="`policy audit verify` names what was changed",
+        )
 
     def _reads(self, row: DecisionRow, *inputs: str) -> bool:
         """Do the rules read more than the state: `history_needs`, or `extenders`?"""

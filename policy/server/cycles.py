@@ -46,12 +46,18 @@ def cycles(
 
 
 def exported(
-    service: PolicyService, principal: Principal, cluster: str | None, *, before_id: int | None
+    service: PolicyService,
+    principal: Principal,
+    cluster: str | None,
+    *,
+    before_id: int | None,
+    most: int | None = None,
 ) -> Iterator[dict[str, Any]]:
     """All lines of a list; see `views.in_pages`."""
     return views.in_pages(
         lambda before, limit: cycles(service, principal, cluster, limit=limit, before_id=before),
         before_id,
+        most=most,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from prometheus_client import CollectorRegistry
@@ -19,6 +20,7 @@ from policy.store import Store, StoreError
 log = logging.getLogger("policy.server.follow")
 
 _CLOSING_SECONDS: Final = 5.0
+_IN_LOG: Final = "see the log of the service"
 
 
 class ClusterFollower:
@@ -61,8 +63,14 @@ class ClusterFollower:
         self._connection.close()
 
     def health(self) -> tuple[int, bytes]:
-        """Status and JSON of an answer."""
-        return health(self._follower.figures, self._clock())
+        """Status and JSON of an answer. What failed is for the log: it names addresses."""
+        figures = self._follower.figures
+        told = replace(
+            figures,
+            last_trouble=figures.last_trouble and _IN_LOG,
+            failing=dict.fromkeys(figures.failing, _IN_LOG),
+        )
+        return health(told, self._clock())
 
     def _run(self) -> None:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from io import BytesIO
@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from policy.server.metrics import Metrics
 from policy.server.tracing import TRACE, Tracing
-from policy.store import NotFound, StoreError
+from policy.store import Conflict, DamagedRows, InvalidValue, NotFound, StoreError
 
 log = logging.getLogger("policy.server")
 
@@ -66,10 +66,28 @@ class Failure(Exception):
 
 
 def of_store(exc: StoreError) -> Failure:
-    """What is answered where the store refused."""
-    if isinstance(exc, NotFound):
-        return Failure(404, "not-found", exc.message, help=exc.help)
-    return Failure(503, "unavailable", exc.message, help=exc.help)
+    """What is answered where the store refused.
+
+    What is about the installation may name addresses and folders of the host: that is for its log.
+    """
+    for kind, (status, name) in _OF_STORE.items():
+        if isinstance(exc, kind):
+            return Failure(status, name, exc.message, help=exc.help)
+    log.error("a request failed: %s", exc.message)
+    return Failure(
+        503,
+        "unavailable",
+        "the database cannot answer now",
+        help="try again; the log of the service says why",
+    )
+
+
+_OF_STORE: Final[Mapping[type[StoreError], tuple[int, str]]] = {
+    NotFound: (404, "not-found"),
+    InvalidValue: (400, "invalid"),
+    Conflict: (409, "conflict"),
+    DamagedRows: (500, "damaged"),
+}
 
 
 def unforeseen() -> Failure:
@@ -87,6 +105,7 @@ TITLES: Final = {
     "too-large": "The body is too large",
     "too-slow": "The body did not arrive in time",
     "unavailable": "The database or the service cannot answer now",
+    "damaged": "Rows of the record are not those that were written",
     "internal": "The service failed",
 }
 """Every kind of problem with its title."""
@@ -109,15 +128,8 @@ def problem(failure: Failure) -> Response:
     )
 
 
-def json_response(
-    value: Any, *, status: int = 200, headers: dict[str, str] | None = None
-) -> Response:
-    return Response(
-        msgspec.json.encode(value),
-        status_code=status,
-        media_type="application/json",
-        headers=headers,
-    )
+def json_response(value: Any, *, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status_code=status, media_type="application/json")
 
 
 class Room:

@@ -14,11 +14,9 @@ from policy.audit.documents import instant
 from policy.cluster import times
 from policy.decision.model import Victim
 from policy.server import cycles
-from policy.server.http import Failure
 from policy.server.security import scope
 from policy.server.security.access import Principal
 from policy.server.service import PolicyService
-from policy.store import StoreError
 from policy.store.read.copied import CopiedTable, run
 
 NEWEST: Final = 5_000
@@ -49,7 +47,7 @@ def own_sql(
     *,
     limit: int,
 ) -> dict[str, Any]:
-    """Columns, rows, whether there are more, and of how much they are. Raises Failure."""
+    """Columns, rows, whether there are more, and of how much they are. Raises InvalidValue."""
     read = service.store.read
     rows = read.decisions(limit=NEWEST + 1, namespaces=principal.namespaces)
     left_out, rows = len(rows) > NEWEST, rows[:NEWEST]
@@ -80,10 +78,7 @@ def own_sql(
             if principal.sees(namespace := pod.partition("/")[0])
         ],
     )
-    try:
-        columns, found = run(tables, sql, parameters, limit=limit + 1, timeout=SECONDS)
-    except StoreError as exc:
-        raise Failure(400, "invalid", exc.message, help=exc.help) from exc
+    columns, found = run(tables, sql, parameters, limit=limit + 1, timeout=SECONDS)
     return {
         "columns": columns,
         "rows": [list(row) for row in found[:limit]],

@@ -15,12 +15,10 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
-from policy.server.http import Failure
 from policy.server.own_sql import SECONDS, own_sql
 from policy.server.security.access import Principal
 from policy.server.security.tokens import Role
 from policy.server.service import PolicyService
-from policy.store import StoreError
 from policy.store.read.saved_queries import saved_as
 
 
@@ -32,21 +30,18 @@ def run_sql(
     *,
     limit: int,
 ) -> dict[str, Any]:
-    """Columns, rows, and whether there are more. Raises Failure."""
+    """Columns, rows, and whether there are more. Raises StoreError."""
     if principal.limited:
         return own_sql(service, principal, sql, parameters, limit=limit)
     saved = saved_as(sql) is not None
     store = service.store if saved else service.reader
-    try:
-        with store.sql(
-            sql,
-            parameters,
-            timeout=SECONDS,
-            trust_connection=saved,
-            views_only=not saved and not principal.may(Role.ADMIN),
-        ) as found:
-            rows = [list(row) for row in islice(found, limit + 1)]
-            columns = found.columns
-    except StoreError as exc:
-        raise Failure(400, "invalid", exc.message, help=exc.help) from exc
+    with store.sql(
+        sql,
+        parameters,
+        timeout=SECONDS,
+        trust_connection=saved,
+        views_only=not saved and not principal.may(Role.ADMIN),
+    ) as found:
+        rows = [list(row) for row in islice(found, limit + 1)]
+        columns = found.columns
     return {"columns": columns, "rows": rows[:limit], "more": len(rows) > limit}

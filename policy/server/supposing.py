@@ -35,8 +35,7 @@ class _Basis:
 def _basis(service: PolicyService, environment: str) -> _Basis:
     row = service.store.read.environment(environment)
     active = service.store.read.active_rule_set(environment)
-    if active is None:
-        raise Failure(409, "conflict", f"no rule set is active in `{environment}`")
+    assert active is not None  # what was active before is not given
     if active.batch:
         message = f"environment `{environment}` holds rules of batch sessions"
         raise Failure(400, "invalid", message)
@@ -70,15 +69,14 @@ def _pods(
 def dry_run(
     service: PolicyService, environment: str, *, pod: str | None, manifest: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """What would be decided now for one pod."""
+    """What would be decided now for one pod: of the state, or of a manifest."""
     basis = _basis(service, environment)
     snapshot = basis.snapshot
     if manifest is not None:
         (found,) = _pods([manifest], snapshot, {})
         pod = views.pod_key(found)
         snapshot = snapshot.apply([("Pod", pod, found)])
-    if not pod:
-        raise Failure(400, "invalid", "body: give `pod` or `manifest`")
+    assert pod is not None  # either of them is given
     try:
         made = decide(snapshot, basis.rules, pod)
     except DecisionError as exc:

@@ -49,7 +49,6 @@ from policy.store import (
 )
 from policy.store.observed import ObservationRow
 from policy.store.read.queries import is_digest
-from policy.store.record.environments import ActivationRefused
 from policy.store.record.rule_sets import is_batch
 from policy.text.words import number
 
@@ -391,34 +390,25 @@ def activate(
     before = service.store.read.environment(name).active
     if before is not None and before.rule_set_digest == chosen.digest:
         raise Failure(409, "conflict", f"`{chosen.name}` is active in `{name}` already")
-    return _activated(
-        lambda: service.store.record.activate(
-            name,
-            rules=chosen,
-            reason=reason,
-            source=rules,
-            at_ms=service.clock(),
-            actor=principal.name,
-        )
+    row = service.store.record.activate(
+        name,
+        rules=chosen,
+        reason=reason,
+        source=rules,
+        at_ms=service.clock(),
+        actor=principal.name,
     )
+    return activation(row)
 
 
 def roll_back(
     service: PolicyService, principal: Principal, name: str, *, reason: str
 ) -> dict[str, Any]:
     _need_reason(reason)
-    return _activated(
-        lambda: service.store.record.roll_back(
-            name, reason=reason, at_ms=service.clock(), actor=principal.name
-        )
+    row = service.store.record.roll_back(
+        name, reason=reason, at_ms=service.clock(), actor=principal.name
     )
-
-
-def _activated(write: Callable[[], ActivationRow]) -> dict[str, Any]:
-    try:
-        return activation(write())
-    except ActivationRefused as exc:
-        raise Failure(409, "conflict", exc.message, help=exc.help) from exc
+    return activation(row)
 
 
 def _need_reason(reason: str) -> None:
@@ -435,6 +425,11 @@ def state(
     """The revision and its objects of a kind, by name."""
     if at_ms is not None:
         revision = service.store.state.revision_at(cluster, at_ms)
+        if not revision:
+            raise NotFound(
+                f"cluster `{cluster}` had no state yet at {instant(at_ms)}",
+                help=f"`/api/v1/clusters/{cluster}/revisions` lists since when it is known",
+            )
     loaded = service.store.state.load(cluster, at=revision)
     if kind == "nodes":
         nodes = [obj for obj in loaded.objects if isinstance(obj, Node)]
@@ -448,7 +443,11 @@ def pod_key(pod: Pod) -> str:
 
 
 def exported(
-    service: PolicyService, principal: Principal, wanted: Mapping[str, Any]
+    service: PolicyService,
+    principal: Principal,
+    wanted: Mapping[str, Any],
+    *,
+    most: int | None = None,
 ) -> Iterator[dict[str, Any]]:
     """All lines of a list of decisions; see `in_pages`."""
     return in_pages(
@@ -456,23 +455,34 @@ def exported(
             service, principal, {**wanted, "before_id": before}, limit=limit
         ),
         wanted.get("before_id"),
+        most=most,
     )
 
 
 def in_pages(
     page: Callable[[int | None, int], tuple[Sequence[_Row], list[dict[str, Any]]]],
     before_id: int | None,
+    *,
+    most: int | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """All lines of a list, page by page, newest first.
+    """All lines of a list, or at most so many, page by page, newest first.
 
     page: rows and lines before an id, at most so many. The first one is read at once: a filter that
     is wrong is an error then, and not in the midst of an answer.
     """
+    size = _PAGE if most is None else min(most, _PAGE)
 
     def pages(rows: Sequence[_Row], lines: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        yield from lines
-        while len(rows) == _PAGE:
-            rows, lines = page(rows[-1].id, _PAGE)
+        asked, left = size, most
+        while True:
             yield from lines
+            if len(rows) < asked:
+                return
+            if left is not None:
+                left -= len(rows)
+                asked = min(left, _PAGE)
+            if not asked:
+                return
+            rows, lines = page(rows[-1].id, asked)
 
-    return pages(*page(before_id, _PAGE))
+    return pages(*page(before_id, size))

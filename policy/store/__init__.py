@@ -12,11 +12,15 @@ from policy import lazy
 
 if TYPE_CHECKING:
     from policy.store.errors import (
+        Conflict,
+        DamagedRows,
         ImportConflict,
+        InvalidValue,
         NotFound,
         OtherCluster,
         StaleRevision,
         StoreError,
+        Unavailable,
     )
     from policy.store.ledger.entries import LedgerHead
     from policy.store.ledger.findings import Finding, Pruning, TamperKind
@@ -61,6 +65,8 @@ __all__ = [
     "CallMode",
     "Cause",
     "ChangesSince",
+    "Conflict",
+    "DamagedRows",
     "DecisionRow",
     "EnvironmentRow",
     "Finding",
@@ -68,6 +74,7 @@ __all__ = [
     "ImportConflict",
     "ImportCounts",
     "ImportResult",
+    "InvalidValue",
     "KeptHead",
     "LedgerHead",
     "LoadedState",
@@ -96,6 +103,7 @@ __all__ = [
     "StoredSession",
     "StrayPods",
     "TamperKind",
+    "Unavailable",
     "check",
     "current",
     "downgrade",
@@ -108,6 +116,8 @@ _HOMES = {
     "CallMode": "policy.store.model.decisions",
     "Cause": "policy.store.model.state",
     "ChangesSince": "policy.store.model.state",
+    "Conflict": "policy.store.errors",
+    "DamagedRows": "policy.store.errors",
     "DecisionRow": "policy.store.model.decisions",
     "EnvironmentRow": "policy.store.model.environments",
     "Finding": "policy.store.ledger.findings",
@@ -115,6 +125,7 @@ _HOMES = {
     "ImportConflict": "policy.store.errors",
     "ImportCounts": "policy.store.model.state",
     "ImportResult": "policy.store.model.state",
+    "InvalidValue": "policy.store.errors",
     "KeptHead": "policy.store.ledger.witnesses",
     "LedgerHead": "policy.store.ledger.entries",
     "LoadedState": "policy.store.model.state",
@@ -143,6 +154,7 @@ _HOMES = {
     "StoredSession": "policy.store.model.sessions",
     "StrayPods": "policy.store.model.state",
     "TamperKind": "policy.store.ledger.findings",
+    "Unavailable": "policy.store.errors",
     "check": "policy.store.migrate",
     "current": "policy.store.migrate",
     "downgrade": "policy.store.migrate",

@@ -25,7 +25,7 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from policy.store import bulk, identity
-from policy.store.errors import StoreError, translated
+from policy.store.errors import StoreError, Unavailable, translated
 from policy.text.system import explained
 
 if TYPE_CHECKING:
@@ -257,7 +257,7 @@ class Database:
     def writing(self) -> Iterator[Connection]:
         """One transaction: all of the block or nothing of it."""
         if self.read_only:
-            raise StoreError("the database is open for reading only")
+            raise Unavailable("the database is open for reading only")
         with translated(self.url):
             connection = self._writer()
             try:
@@ -276,7 +276,7 @@ class Database:
         makes many small ones would wait for the interpreter before each.
         """
         if self.read_only:
-            raise StoreError("the database is open for reading only")
+            raise Unavailable("the database is open for reading only")
         begun = threading.Event()
         with translated(self.url):
             connection = self._writer()

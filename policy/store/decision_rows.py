@@ -28,7 +28,7 @@ from policy.decision.model import (
 )
 from policy.decision.record import DecisionRecord, TraceRecord, line_of, values_of
 from policy.store import rows
-from policy.store.errors import StoreError
+from policy.store.errors import DamagedRows
 from policy.store.model.decisions import Origin
 from policy.store.tables import (
     CANDIDATE_VIOLATIONS,
@@ -214,7 +214,7 @@ def _document(record: DecisionRecord, line: Values) -> dict[str, Any]:
 def record_from(row: Values, children: Mapping[Table, Sequence[Row]]) -> DecisionRecord:
     """The decision out of its row, with names and digest of the rule set, and its other rows.
 
-    Raises StoreError for rows that no decision has.
+    Raises DamagedRows for rows that no decision has.
     """
     try:
         (traced,) = children[DECISION_TRACES]
@@ -247,7 +247,7 @@ def record_from(row: Values, children: Mapping[Table, Sequence[Row]]) -> Decisio
         parts = {"victims": victims, "candidates": candidates, "trace": trace}
         return msgspec.convert({**known, **parts}, prepared(DecisionRecord))
     except (msgspec.ValidationError, KeyError, ValueError, TypeError) as exc:
-        raise StoreError(
+        raise DamagedRows(
             f"the rows of decision {row['id']} are not those of a decision",
             help="`policy audit verify` names what was changed",
         ) from exc

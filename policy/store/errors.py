@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 
 class StoreError(Exception):
-    """`message` says what is wrong, `help` what to do about it."""
+    """`message` says what is wrong, `help` what to do about it.
+
+    As it is, it is about the installation: a file, a database or a role that an operator named.
+    What may come of a request has a class of its own below, which says whose fault it is.
+    """
 
     def __init__(self, message: str, *, help: str = "") -> None:
         super().__init__(message)
@@ -23,7 +27,27 @@ class StoreError(Exception):
         self.help = help
 
 
-class StaleRevision(StoreError):
+class NotFound(StoreError):
+    """The database holds nothing under that name."""
+
+
+class InvalidValue(StoreError):
+    """A value that was given cannot be used; another one may."""
+
+
+class Conflict(StoreError):
+    """What was asked for does not go with what the database holds now."""
+
+
+class DamagedRows(StoreError):
+    """Rows of the record are not those that were written."""
+
+
+class Unavailable(StoreError):
+    """The database cannot do it now. The message names the database, and where it is."""
+
+
+class StaleRevision(Conflict):
     """The cluster moved on since the snapshot was taken: decide again on the new state."""
 
     def __init__(self, *, cluster: str, expected: int, actual: int) -> None:
@@ -36,7 +60,7 @@ class StaleRevision(StoreError):
         self.actual = actual
 
 
-class ImportConflict(StoreError):
+class ImportConflict(InvalidValue):
     """One import holds two different objects of the same kind and key."""
 
     def __init__(self, *, kind: str, key: str, first: int, second: int) -> None:
@@ -51,7 +75,7 @@ class ImportConflict(StoreError):
         self.second = second
 
 
-class OtherCluster(StoreError):
+class OtherCluster(Conflict):
     """What is to be written comes from another cluster than what is there under the name."""
 
     def __init__(self, *, name: str, known: ClusterIdentity, found: ClusterIdentity) -> None:
@@ -63,11 +87,7 @@ class OtherCluster(StoreError):
         )
 
 
-class NotFound(StoreError):
-    """The database holds nothing under that name."""
-
-
-class NoActiveRules(StoreError):
+class NoActiveRules(Conflict):
     """An environment has never had an active rule set."""
 
     def __init__(self, environment: str) -> None:
@@ -130,24 +150,24 @@ def translated(url: URL) -> Iterator[None]:
         raise _translate(exc, url) from exc
 
 
-def _translate(exc: SQLAlchemyError, url: URL) -> StoreError:
+def _translate(exc: SQLAlchemyError, url: URL) -> Unavailable:
     line = first_line(exc, url)
     where = shown(url)
     lowered = line.lower()
     if "database is locked" in lowered:
-        return StoreError(
+        return Unavailable(
             f"database `{where}` stayed locked by another process",
             help="try again when the other process has finished",
         )
     if "disk is full" in lowered or "no space left" in lowered:
-        return StoreError(f"no room left for database `{where}`", help="free some disk space")
+        return Unavailable(f"no room left for database `{where}`", help="free some disk space")
     if "readonly database" in lowered or "read-only transaction" in lowered:
-        return StoreError(f"database `{where}` is open for reading only")
+        return Unavailable(f"database `{where}` is open for reading only")
     if "not a database" in lowered or "malformed" in lowered or "file is encrypted" in lowered:
-        return StoreError(
+        return Unavailable(
             f"`{where}` is damaged or no SQLite database", help="name another file with --db"
         )
-    return StoreError(f"database `{where}`: {line}", help=_connecting_help(exc, lowered))
+    return Unavailable(f"database `{where}`: {line}", help=_connecting_help(exc, lowered))
 
 
 _CONNECTING: Final = (

@@ -836,34 +836,3 @@ def test_without_tokens_it_listens_to_nobody_else(tmp_path: Path, sqlite_templat
         assert rebound.status_code == 421
     finally:
         assert started.stop() == 0
-
-
-def test_the_document_describes_the_service(service: Serving, secrets: dict[str, str]) -> None:
-    """Requests made of the OpenAPI document get answers that it describes; none is a 5xx."""
-    import schemathesis
-    from hypothesis import HealthCheck, Phase, given, settings
-    from schemathesis.checks import not_a_server_error
-    from schemathesis.specs.openapi.checks import status_code_conformance
-
-    headers = bearer(secrets["viewer"])
-    described: dict[str, Any] = service.get("/api/v1/openapi.json", headers=headers).json()
-    # Its answer ends with the service: `test_serve_api` reads it.
-    del described["paths"]["/api/v1/events"]
-    schema = schemathesis.openapi.from_dict(json.loads(json.dumps(described)))
-    for found in schema.get_all_operations():
-        operation = found.ok()
-
-        @settings(
-            max_examples=10,
-            deadline=None,
-            database=None,
-            derandomize=True,
-            phases=[Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        )
-        @given(case=operation.as_strategy())
-        def one(case: Any) -> None:
-            answer = case.call(base_url=service.url, headers=headers)
-            case.validate_response(answer, checks=[not_a_server_error, status_code_conformance])
-
-        one()

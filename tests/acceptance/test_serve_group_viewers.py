@@ -156,8 +156,8 @@ def test_a_limited_viewer_sees_its_part_of_cycles(
     page = service.get("/api/v1/groups?limit=1&after=2", headers=limited).json()
     assert page == {"groups": [HIT]}
     assert events(service, tokens["limited"], "0-0", 2) == [
-        ("0-1", "group", HIT),
-        ("0-2", "group", OWN),
+        ("0-0,default:0-1", "group", HIT),
+        ("0-0,default:0-2", "group", OWN),
     ]
     all_of_it = service.get("/api/v1/groups", headers=viewer).json()["groups"]
     assert [(one["id"], one["group"], one["evicted"]) for one in all_of_it] == [
@@ -221,10 +221,10 @@ def test_a_limited_viewer_sees_its_part_of_cycles(
 
 
 def test_new_cycles_are_events(service: Serving, tokens: dict[str, str], database_url: str) -> None:
-    """What another process records follows; ids name the newest of decisions and cycles."""
+    """What another process records follows; ids name the newest of both, by cluster."""
     assert [(i, e) for i, e, _ in events(service, tokens["viewer"], "0-1", 2)] == [
-        ("0-2", "group"),
-        ("0-3", "group"),
+        ("0-1,default:0-2", "group"),
+        ("0-1,default:0-3", "group"),
     ]
     with Store.open(database_url) as store:
         journal = StoreJournal(store, "default", actor="ann", clock=lambda: serving.NOW_MS)
@@ -233,11 +233,13 @@ def test_new_cycles_are_events(service: Serving, tokens: dict[str, str], databas
         scheduler.decide("team-a/own-0")
         decided(store, "team-a/own")
     found = events(service, tokens["viewer"], "0-3", 2)
-    assert [(i, e) for i, e, _ in found] == [("1-3", "decision"), ("1-5", "group")]
+    assert [(i, e) for i, e, _ in found] == [
+        ("0-3,default:1-3", "decision"),
+        ("0-3,default:1-5", "group"),
+    ]
     assert (found[0][2]["preemptor"], found[1][2]["group"]) == ("team-a/own-0", "team-a/own")
-    again = events(service, tokens["viewer"], "1-3", 1)
-    assert again == [found[1]]
-    for wrong in ("x", "1-", "-1", "1-2-3", "9" * 19):
+    assert events(service, tokens["viewer"], found[0][0], 1) == [found[1]]
+    for wrong in ("x", "1-", "-1", "1-2-3", "9" * 19, "1-2,a", "1-2,a:1"):
         headers = {**bearer(tokens["viewer"]), "Last-Event-ID": wrong}
         assert service.get("/api/v1/events", headers=headers).status_code == 400
     unknown = "/api/v1/export/groups?cluster=nowhere"

@@ -14,7 +14,7 @@ from policy.decision.model import Decision
 from policy.groups.decide import decide_group
 from policy.preemption.decide import DecisionError, decide
 from policy.rules import RuleSet
-from policy.store import NotFound, Store, StoreError
+from policy.store import NotFound, Store, StoreError, Unavailable
 from policy.store.observed import ObservationRow
 
 
@@ -57,6 +57,8 @@ class AgainDecider:
             if row.preemptor_kind == POD_GROUP:
                 return decide_group(snapshot, rules, row.preemptor), snapshot
             return decide(snapshot, rules, row.preemptor, evaluate_all=evaluate_all), snapshot
+        except Unavailable:
+            raise  # it says nothing about the record, and where the database is
         except (NotFound, StoreError, Damaged, DecisionError) as exc:
             raise CannotDecide(str(exc)) from exc
 

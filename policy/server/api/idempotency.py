@@ -25,7 +25,7 @@ from policy.store.record.keys import KnownWrite, WriteKey
 log = logging.getLogger("policy.server")
 
 HEADER: Final = "Idempotency-Key"
-_LONGEST: Final = 255
+LONGEST: Final = 255
 
 
 async def once(
@@ -42,8 +42,8 @@ async def once(
     key = request.headers.get(HEADER, "")
     if not key:
         return await answer()
-    if len(key) > _LONGEST or not key.isprintable():
-        raise Failure(400, "invalid", f"`{HEADER}` has at most {_LONGEST} printable characters")
+    if len(key) > LONGEST or not key.isprintable():
+        raise Failure(400, "invalid", f"`{HEADER}` has at most {LONGEST} printable characters")
     place = WriteKey(
         principal=principal.name, operation=f"{request.method} {request.url.path}", key=key
     )

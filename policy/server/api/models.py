@@ -20,7 +20,7 @@ class NoParameters(_Strict):
     """Nothing."""
 
 
-class DecisionsQuery(_Strict):
+class DecisionsExportQuery(_Strict):
     """Which decisions, newest first."""
 
     cluster: str | None = Field(None, max_length=253, description="Name of a cluster.")
@@ -54,10 +54,18 @@ class DecisionsQuery(_Strict):
         | None
     ) = None
     origin: Literal["decided", "extender", "simulated"] | None = None
-    limit: int = Field(100, ge=1, le=1000, description="At most so many.")
+    limit: int | None = Field(
+        None, ge=1, le=2**62, description="At most so many; without it, all of them."
+    )
     after: int | None = Field(
         None, ge=1, le=2**62, description="Only decisions before this id: the last of a page."
     )
+
+
+class DecisionsQuery(DecisionsExportQuery):
+    """A page of decisions, newest first."""
+
+    limit: int = Field(100, ge=1, le=1000, description="At most so many.")
 
 
 class OverviewQuery(_Strict):
@@ -94,13 +102,16 @@ class CyclesExportQuery(_Strict):
     """Which cycles of pod groups, newest first."""
 
     cluster: str | None = Field(None, max_length=253, description="Name of a cluster.")
+    limit: int | None = Field(
+        None, ge=1, le=2**62, description="At most so many; without it, all of them."
+    )
     after: int | None = Field(None, ge=1, le=2**62, description="Only older ones than this.")
 
 
 class CyclesQuery(CyclesExportQuery):
     """A page of them."""
 
-    limit: int = Field(50, ge=1, le=500)
+    limit: int = Field(50, ge=1, le=500, description="At most so many.")
 
 
 class NodeQuery(_Strict):
@@ -111,10 +122,25 @@ class StateQuery(_Strict):
     """Which state: the newest, or the one at a revision or an instant."""
 
     kind: Literal["pods", "nodes"] = "pods"
-    revision: int | None = Field(None, ge=1, le=2**62)
-    at: str | None = Field(None, max_length=40, description="RFC 3339")
-    limit: int = Field(500, ge=1, le=5000)
+    revision: int | None = Field(None, ge=1, le=2**62, description="Not together with `at`.")
+    at: str | None = Field(None, max_length=40, description="RFC 3339; not with `revision`.")
+    limit: int = Field(500, ge=1, le=5000, description="At most so many.")
     after: str | None = Field(None, max_length=317, description="Only objects behind this name.")
+
+    @model_validator(mode="after")
+    def _one(self) -> StateQuery:
+        if self.revision is not None and self.at is not None:
+            raise ValueError("give `revision` or `at`, not both")
+        return self
+
+
+class RevisionsQuery(_Strict):
+    """Which revisions of the state, newest first."""
+
+    limit: int = Field(200, ge=1, le=1000, description="At most so many.")
+    after: int | None = Field(
+        None, ge=1, le=2**62, description="Only revisions before this one: the last of a page."
+    )
 
 
 class Activation(_Strict):
@@ -136,8 +162,18 @@ class DryRunRequest(_Strict):
     """Decide for a pod; nothing is recorded or changed."""
 
     environment: str = NAME
-    pod: str | None = Field(None, max_length=317, description="A pending pod: namespace/name.")
-    manifest: dict[str, Any] | None = Field(None, description="A pod that is not in the state.")
+    pod: str | None = Field(
+        None, min_length=1, max_length=317, description="A pending pod: namespace/name."
+    )
+    manifest: dict[str, Any] | None = Field(
+        None, description="In its place, a pod that is not in the state."
+    )
+
+    @model_validator(mode="after")
+    def _one(self) -> DryRunRequest:
+        if (self.pod is None) == (self.manifest is None):
+            raise ValueError("give either `pod` or `manifest`")
+        return self
 
 
 class WhatIf(_Strict):

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
 from pydantic import BaseModel
 
 from policy import __version__
-from policy.server.api.idempotency import HEADER
+from policy.server.api.answers import Problem
+from policy.server.api.idempotency import HEADER, LONGEST
 from policy.server.api.operations import BASE, ApiOperation, Stream
 from policy.server.security.tokens import Role
 
-_PROBLEM: Final = {
-    "type": "object",
-    "required": ["type", "title", "status", "detail"],
-    "properties": {
-        "type": {"type": "string"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "detail": {"type": "string"},
-        "help": {"type": "string"},
-        "errors": {"type": "array", "items": {"type": "object"}},
-    },
-}
+_REFERENCE: Final = "#/components/schemas/{name}"
 _WORDS: Final = {
     400: "A parameter or the body is not valid.",
     401: "A token is needed.",
@@ -36,13 +27,36 @@ _WORDS: Final = {
     415: "The body has another type.",
     422: "The `Idempotency-Key` was sent with another body before.",
     421: "A service without tokens answers to the loopback address only.",
+    500: "The service failed, or rows of the record are not those that were written.",
     503: "The database cannot answer now.",
 }
 
+_EVERY: Final = (400, 404, 421, 500, 503)
+"""Statuses that every operation has; those that need a token 401 and 403 as well."""
+_PLACES: Final = {
+    "id": "Number, or (of a decision) the beginning of a digest.",
+    "name": "Name of the environment; of a rule set, its name or the beginning of its digest.",
+    "other": "Name of a rule set, or the beginning of its digest.",
+    "cluster": "Name of the cluster.",
+    "kind": "Last part of the `type` of a problem.",
+}
+"""What parameters of paths mean."""
+_LENGTHS: Final[Mapping[str, Mapping[str, int]]] = {HEADER: {"maxLength": LONGEST}}
+"""Of headers that have a length."""
+_RETURNED: Final = {
+    "ETag": "Send it as `If-None-Match`: 304 means that the answer is the same.",
+    "Cache-Control": "`immutable` where the answer is the same for ever.",
+    "Link": 'The next page, `rel="next"`; missing on the last one.',
+    "Retry-After": "Seconds.",
+    "WWW-Authenticate": "How to authenticate.",
+    "Content-Disposition": "A name for the file.",
+}
+"""Headers of answers."""
+_TAG: Final = "The `ETag` of an answer that is known."
 _KEY: Final = "The same key with the same body is done once, and answered alike for a day."
 
 
-def document(operations: Iterable[ApiOperation], streams: Iterable[Stream]) -> dict[str, Any]:
+def document(operations: Sequence[ApiOperation], streams: Sequence[Stream]) -> dict[str, Any]:
     paths: dict[str, Any] = {}
     for operation in operations:
         paths.setdefault(BASE + operation.path, {})[operation.method.lower()] = _described(
@@ -59,28 +73,55 @@ def document(operations: Iterable[ApiOperation], streams: Iterable[Stream]) -> d
         },
         "paths": paths,
         "components": {
-            "schemas": {"Problem": _PROBLEM},
+            "schemas": _schemas(operations, streams),
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{"token": []}],
     }
 
 
+def _schemas(operations: Iterable[ApiOperation], streams: Iterable[Stream]) -> dict[str, Any]:
+    """The schema of every answer, and of what is in them."""
+    parts = (stream.part for stream in streams if stream.part is not None)
+    whole = (answer for operation in operations for answer in operation.answers)
+    kinds = dict.fromkeys([Problem, *whole, *parts])
+    _, found = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
+    return found
+
+
+def _refer(kind: type[msgspec.Struct]) -> dict[str, str]:
+    return {"$ref": _REFERENCE.format(name=kind.__name__)}
+
+
+def _returned(*names: str) -> dict[str, Any]:
+    return {name: {"description": _RETURNED[name], "schema": {"type": "string"}} for name in names}
+
+
 def _described(operation: ApiOperation) -> dict[str, Any]:
-    statuses = [400, 401, 403, 404, 421, 503, *operation.problems]
+    statuses = [*_EVERY, *operation.problems]
     told: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
         "description": f"Needs role `{operation.role}`.",
         "parameters": [
             *(
-                {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+                {
+                    "name": name,
+                    "in": "path",
+                    "required": True,
+                    "schema": {"type": "string", "description": _PLACES[name]},
+                }
                 for name in re.findall(r"\{(\w+)\}", operation.path)
             ),
             *_parameters(operation.query),
             *(_headers({HEADER: _KEY}) if operation.writes else ()),
+            *(_headers({"If-None-Match": _TAG}) if operation.method == "GET" else ()),
         ],
     }
+    if operation.public:
+        told |= {"description": "For everybody, also without a token.", "security": []}
+    else:
+        statuses += [401, 403]
     if operation.body is not None:
         schema = operation.body.model_json_schema(ref_template="#/components/schemas/{model}")
         told["requestBody"] = {
@@ -88,19 +129,29 @@ def _described(operation: ApiOperation) -> dict[str, Any]:
             "content": {"application/json": {"schema": schema}},
         }
         statuses += [408, 413, 415]
-    success = "201" if operation.name in ("activate", "rollBack") else "200"
+    kept = ("ETag", "Cache-Control") if operation.method == "GET" else ()
+    schemas = [_refer(kind) for kind in operation.answers]
     told["responses"] = {
-        success: {
+        str(operation.success): {
             "description": "Done.",
-            "content": {"application/json": {"schema": {"type": "object"}}},
+            "headers": _returned(*kept, *(("Link",) if operation.pages else ())),
+            "content": {
+                "application/json": {
+                    "schema": schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+                }
+            },
         },
-        **({"304": {"description": "Not modified."}} if operation.method == "GET" else {}),
+        **({"304": {"description": "Not modified.", "headers": _returned(*kept)}} if kept else {}),
         **_problems(statuses),
     }
     return told
 
 
 def _described_stream(stream: Stream) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    if stream.part is not None:
+        schema["description"] = f"Each line is a `{stream.part.__name__}` as JSON."
+    named = stream.media_type == "application/x-ndjson"
     return {
         "operationId": stream.name,
         "summary": stream.summary,
@@ -109,21 +160,23 @@ def _described_stream(stream: Stream) -> dict[str, Any]:
         "responses": {
             "200": {
                 "description": "Done.",
-                "content": {stream.media_type: {"schema": {"type": "string"}}},
+                "headers": _returned(*(("Content-Disposition",) if named else ())),
+                "content": {stream.media_type: {"schema": schema}},
             },
-            **_problems([400, 401, 403, 404, 421, 503]),
+            **_problems([*_EVERY, 401, 403]),
         },
     }
 
 
 def _problems(statuses: Iterable[int]) -> dict[str, Any]:
-    schema = {"$ref": "#/components/schemas/Problem"}
+    headers = {401: ("WWW-Authenticate",), 503: ("Retry-After",)}
     return {
         str(status): {
             "description": _WORDS[status],
-            "content": {"application/problem+json": {"schema": schema}},
+            "headers": _returned(*headers.get(status, ())),
+            "content": {"application/problem+json": {"schema": _refer(Problem)}},
         }
-        for status in sorted(statuses)
+        for status in sorted(set(statuses))
     }
 
 
@@ -133,7 +186,7 @@ def _headers(named: Mapping[str, str]) -> list[dict[str, Any]]:
             "name": name,
             "in": "header",
             "required": False,
-            "schema": {"type": "string", "maxLength": 255, "description": meaning},
+            "schema": {"type": "string", "description": meaning, **_LENGTHS.get(name, {})},
         }
         for name, meaning in named.items()
     ]

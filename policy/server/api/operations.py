@@ -19,7 +19,7 @@ from policy.server.api.idempotency import once
 from policy.server.api.models import NoParameters
 from policy.server.api.result import ApiResult
 from policy.server.http import NUL, Failure, body_of, in_thread, json_response
-from policy.server.security.access import Access, Principal
+from policy.server.security.access import NOBODY, Access, Principal
 from policy.server.security.gate import allowed
 from policy.server.security.tokens import Role
 from policy.server.service import PolicyService
@@ -50,12 +50,20 @@ class ApiOperation:
     name: str
     summary: str
     call: Callable[[ApiRequest], ApiResult]
+    answers: Sequence[type[msgspec.Struct]]  #: types of its document: one of them describes it
     role: Role = Role.VIEWER
     limited: bool = False  #: also for tokens that are limited to namespaces
+    public: bool = False  #: for everybody, also without a token
     query: type[BaseModel] = NoParameters
     body: type[BaseModel] | None = None
     problems: Sequence[int] = ()  #: statuses beside those that every operation has
     writes: bool = False  #: it changes something, and takes an `Idempotency-Key`
+    pages: bool = False  #: its answer may name a next page
+
+    @property
+    def success(self) -> int:
+        """The status where it is done."""
+        return 201 if self.writes else 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,13 +74,16 @@ class Stream:
     name: str
     summary: str
     media_type: str
+    part: type[msgspec.Struct] | None = None  #: type of a line, or of the data of an event
     query: type[BaseModel] = NoParameters
     headers: Mapping[str, str] = field(default_factory=dict)  #: that it reads, with their meaning
 
 
 def route(operation: ApiOperation, service: PolicyService, access: Access) -> Route:
     async def endpoint(request: Request) -> Response:
-        principal = allowed(access, request, operation.role, unlimited=not operation.limited)
+        principal = NOBODY
+        if not operation.public:
+            principal = allowed(access, request, operation.role, unlimited=not operation.limited)
         if principal.session and operation.method != "GET":
             raise Failure(
                 403, "not-allowed", "a session may change nothing here: send a token instead"
@@ -158,17 +169,29 @@ def _validated(model: type[BaseModel], value: Any, where: str) -> BaseModel:
 
 
 def _response(request: Request, operation: ApiOperation, result: ApiResult) -> Response:
-    content = msgspec.json.encode(result.document)
+    if operation.method != "GET":
+        return json_response(result.document, status=result.status)
     headers = {}
-    if operation.method == "GET":
-        tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-        headers["ETag"] = tag
-        headers["Cache-Control"] = IMMUTABLE if result.immutable else "private, no-cache"
-        given = [t.strip() for t in request.headers.get("if-none-match", "").split(",")]
-        if tag in given or f"W/{tag}" in given:
-            return Response(status_code=304, headers=headers)
     if result.next:
         kept = {k: v for k, v in request.query_params.items() if k not in result.next}
-        target = f"{request.url.path}?{urlencode({**kept, **result.next})}"
+        given = {k: v for k, v in result.next.items() if v is not None}
+        target = f"{request.url.path}?{urlencode({**kept, **given})}"
         headers["Link"] = f'<{target}>; rel="next"'
-    return json_response(result.document, status=result.status, headers=headers)
+    return read(request, result.document, immutable=result.immutable, headers=headers)
+
+
+def read(
+    request: Request,
+    document: Any,
+    *,
+    immutable: bool = False,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """The answer to a GET, or 304 where whoever asks has it. headers: of the former."""
+    content = msgspec.json.encode(document)
+    tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+    kept = {"ETag": tag, "Cache-Control": IMMUTABLE if immutable else "private, no-cache"}
+    known = [t.strip() for t in request.headers.get("if-none-match", "").split(",")]
+    if tag in known or f"W/{tag}" in known or known == ["*"]:
+        return Response(status_code=304, headers=kept)
+    return Response(content, media_type="application/json", headers={**(headers or {}), **kept})

@@ -13,5 +13,6 @@ class ApiResult:
 
     document: Any
     status: int = 200
-    next: Mapping[str, str | int] = field(default_factory=dict)  #: parameters of the next page
+    #: parameters of the next page, None for one that it does not have; empty on the last page
+    next: Mapping[str, str | int | None] = field(default_factory=dict)
     immutable: bool = False  #: the same for ever, under this address

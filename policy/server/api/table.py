@@ -13,16 +13,17 @@ from policy.audit.recorded import Comparing
 from policy.cluster.names import typed_pod
 from policy.cluster.objects import Pod
 from policy.server import cycles, decided, supposing, views
-from policy.server.api import models
+from policy.server.api import answers, models
 from policy.server.api.operations import ApiOperation, ApiRequest, Stream
 from policy.server.api.result import ApiResult
 from policy.server.http import TITLES, Failure
 from policy.server.security.tokens import Role
 from policy.server.sql import run_sql
 from policy.store.read.saved_queries import saved_queries
+from policy.store.read.sql import parameters_in
 
 
-def wanted_of(query: models.DecisionsQuery, *, now_ms: int) -> dict[str, Any]:
+def wanted_of(query: models.DecisionsExportQuery, *, now_ms: int) -> dict[str, Any]:
     """A query as the store takes it; now_ms: what `7d` is before. Raises Failure."""
     return {
         "cluster": query.cluster,
@@ -60,10 +61,9 @@ def _overview(asked: ApiRequest) -> ApiResult:
 def _decision(asked: ApiRequest) -> ApiResult:
     stored = views.stored_decision(asked.service, asked.principal, asked.path["id"])
     return ApiResult(
+        # It may become another one, also under its digest: where a later state contradicts it, and
+        # where the same was decided again.
         document=views.decision(asked.principal, stored),
-        # Under its whole digest a decision is the same for ever; a number may be of another one
-        # after a restore.
-        immutable=asked.path["id"] == stored.row.digest and not asked.principal.limited,
     )
 
 
@@ -180,7 +180,8 @@ def _rule_set(asked: ApiRequest) -> ApiResult:
 def _difference(asked: ApiRequest) -> ApiResult:
     old = views.any_rules(asked.service, asked.path["name"])
     new = views.any_rules(asked.service, asked.path["other"])
-    return ApiResult(document={"changes": views.differences(old, new)})
+    whole = (asked.path["name"], asked.path["other"]) == (old.digest, new.digest)
+    return ApiResult(document={"changes": views.differences(old, new)}, immutable=whole)
 
 
 def _uses(asked: ApiRequest) -> ApiResult:
@@ -202,16 +203,20 @@ def _state(asked: ApiRequest) -> ApiResult:
     ]
     behind = ((key, obj) for key, obj in keyed if query.after is None or key > query.after)
     page = list(islice(behind, query.limit))
-    following: dict[str, str | int] = {}
+    following: dict[str, str | int | None] = {}
     if len(page) == query.limit:
-        following = {"after": page[-1][0], "revision": revision}
+        following = {"after": page[-1][0], "revision": revision, "at": None}
     return ApiResult(
         document={"revision": revision, query.kind: [obj for _, obj in page]}, next=following
     )
 
 
 def _revisions(asked: ApiRequest) -> ApiResult:
-    rows = asked.service.store.state.revisions(asked.path["cluster"], limit=200)
+    query = asked.query
+    rows = asked.service.store.state.revisions(
+        asked.path["cluster"], limit=query.limit, before=query.after
+    )
+    following = {"after": rows[-1].number} if len(rows) == query.limit else {}
     told = [
         {
             "revision": row.number,
@@ -224,7 +229,7 @@ def _revisions(asked: ApiRequest) -> ApiResult:
         }
         for row in rows
     ]
-    return ApiResult(document={"revisions": told})
+    return ApiResult(document={"revisions": told}, next=following)
 
 
 def _dry_run(asked: ApiRequest) -> ApiResult:
@@ -310,6 +315,9 @@ def _saved(_: ApiRequest) -> ApiResult:
 
 def _sql(asked: ApiRequest) -> ApiResult:
     body = asked.body
+    unused = sorted(set(body.parameters).difference(parameters_in(body.sql)))
+    if unused:
+        raise Failure(400, "invalid", f"body: the query has no parameter `{unused[0][:80]}`")
     found = run_sql(asked.service, asked.principal, body.sql, body.parameters, limit=body.limit)
     return ApiResult(document=found)
 
@@ -327,6 +335,8 @@ OPERATIONS: Final = (
         path="/decisions",
         name="listDecisions",
         call=_decisions,
+        answers=(answers.DecisionList,),
+        pages=True,
         limited=True,
         query=models.DecisionsQuery,
         summary="Recorded decisions, newest first.",
@@ -336,6 +346,7 @@ OPERATIONS: Final = (
         path="/decisions/{id}",
         name="getDecision",
         call=_decision,
+        answers=(answers.Decision, answers.OwnDecision),
         limited=True,
         summary="One decision by id or digest, with trace, candidates, victims and explanation.",
     ),
@@ -344,6 +355,7 @@ OPERATIONS: Final = (
         path="/decisions/{id}/why-not",
         name="whyNot",
         call=_why_not,
+        answers=(answers.WhyNot,),
         query=models.NodeQuery,
         summary="Why a node was not chosen.",
     ),
@@ -352,6 +364,7 @@ OPERATIONS: Final = (
         path="/decisions/{id}/rules",
         name="getDecisionRules",
         call=_decision_rules,
+        answers=(answers.DecisionRules,),
         summary="The rules of its rule set, each with what it did in the decision.",
     ),
     ApiOperation(
@@ -359,6 +372,7 @@ OPERATIONS: Final = (
         path="/decisions/{id}/node",
         name="getDecisionNode",
         call=_decision_node,
+        answers=(answers.DecisionNode,),
         summary="Its node before and after it: who stays, who leaves, who comes, what is free.",
     ),
     ApiOperation(
@@ -366,6 +380,7 @@ OPERATIONS: Final = (
         path="/decisions/{id}/spared",
         name="getSparedPods",
         call=_spared,
+        answers=(answers.SparedPods,),
         summary="Pods of its node that stay: reprieved, or protected, with the rule and the reason."
         " Its rules are evaluated again, on the state of then, which is loaded for it.",
     ),
@@ -374,6 +389,7 @@ OPERATIONS: Final = (
         path="/decisions/{id}/replay",
         name="replayDecision",
         call=_replay,
+        answers=(answers.Replay,),
         summary="Make it again, on the state of then, and compare it with the record.",
     ),
     ApiOperation(
@@ -381,6 +397,8 @@ OPERATIONS: Final = (
         path="/observations",
         name="listObservations",
         call=_observations,
+        answers=(answers.ObservationList, answers.OwnObservationList),
+        pages=True,
         limited=True,
         query=models.ObservationsQuery,
         summary="Preemptions by clusters' own schedulers, newest first.",
@@ -390,6 +408,7 @@ OPERATIONS: Final = (
         path="/observations/{id}",
         name="getObservation",
         call=_observation,
+        answers=(answers.ObservationAgain, answers.OwnObservation),
         limited=True,
         summary="One of them with its evidence, its verdict, and the decision made again for it.",
     ),
@@ -398,6 +417,8 @@ OPERATIONS: Final = (
         path="/groups",
         name="listGroupCycles",
         call=_cycles,
+        answers=(answers.CycleList,),
+        pages=True,
         limited=True,
         query=models.CyclesQuery,
         summary="Recorded cycles of pod groups, newest first.",
@@ -407,6 +428,7 @@ OPERATIONS: Final = (
         path="/groups/{id}",
         name="getGroupCycle",
         call=_cycle,
+        answers=(answers.Cycle, answers.OwnCycle),
         limited=True,
         summary="One cycle of a pod group: members, units, passes, victims and effects.",
     ),
@@ -415,6 +437,7 @@ OPERATIONS: Final = (
         path="/decide",
         name="decide",
         call=_dry_run,
+        answers=(answers.Decided,),
         body=models.DryRunRequest,
         summary="What would be decided for a pod now; nothing is recorded.",
         problems=(409,),
@@ -424,6 +447,7 @@ OPERATIONS: Final = (
         path="/what-if",
         name="whatIf",
         call=_what_if,
+        answers=(answers.Supposed,),
         body=models.WhatIf,
         summary="Which decisions would follow from a change, down to the victims of the victims.",
         problems=(409,),
@@ -433,6 +457,7 @@ OPERATIONS: Final = (
         path="/compare",
         name="compare",
         call=_compare,
+        answers=(answers.Comparison,),
         body=models.CompareRequest,
         summary="What other rules would have decided: of `newest`, sums and those that differ.",
     ),
@@ -441,6 +466,7 @@ OPERATIONS: Final = (
         path="/environments",
         name="listEnvironments",
         call=_environments,
+        answers=(answers.EnvironmentList,),
         summary="Environments with their active rule sets.",
     ),
     ApiOperation(
@@ -448,6 +474,7 @@ OPERATIONS: Final = (
         path="/environments/{name}",
         name="getEnvironment",
         call=_environment,
+        answers=(answers.EnvironmentHistory,),
         summary="One environment with all its activations, newest first.",
     ),
     ApiOperation(
@@ -455,6 +482,7 @@ OPERATIONS: Final = (
         path="/environments/{name}/activations",
         name="activate",
         call=_activate,
+        answers=(answers.Activation,),
         role=Role.OPERATOR,
         body=models.Activation,
         problems=(409, 422),
@@ -466,6 +494,7 @@ OPERATIONS: Final = (
         path="/environments/{name}/rollback",
         name="rollBack",
         call=_roll_back,
+        answers=(answers.Activation,),
         role=Role.OPERATOR,
         body=models.Rollback,
         problems=(409, 422),
@@ -477,6 +506,7 @@ OPERATIONS: Final = (
         path="/rule-sets",
         name="listRuleSets",
         call=_rule_sets,
+        answers=(answers.RuleSetList,),
         summary="Shipped rule sets of every kind, and those that were active.",
     ),
     # Names may hold slashes, so what is below a name comes before the name itself.
@@ -485,6 +515,7 @@ OPERATIONS: Final = (
         path="/rule-sets/{name}/diff/{other}",
         name="diffRuleSets",
         call=_difference,
+        answers=(answers.RuleSetDifference,),
         summary="What changes from one rule set to another.",
     ),
     ApiOperation(
@@ -492,6 +523,7 @@ OPERATIONS: Final = (
         path="/rule-sets/{name}/uses",
         name="getRuleUses",
         call=_uses,
+        answers=(answers.RuleUses,),
         summary="How often each rule decided: in 7 and in 90 days, today included, and over all.",
     ),
     ApiOperation(
@@ -499,6 +531,7 @@ OPERATIONS: Final = (
         path="/rule-sets/{name}",
         name="getRuleSet",
         call=_rule_set,
+        answers=(answers.RuleSetText,),
         summary="One rule set by name or digest: its rules and its canonical text.",
     ),
     ApiOperation(
@@ -506,6 +539,8 @@ OPERATIONS: Final = (
         path="/clusters/{cluster}/state",
         name="getState",
         call=_state,
+        answers=(answers.StatePods, answers.StateNodes),
+        pages=True,
         query=models.StateQuery,
         summary="Pods or nodes, now or at a revision or an instant.",
     ),
@@ -514,13 +549,17 @@ OPERATIONS: Final = (
         path="/clusters/{cluster}/revisions",
         name="listRevisions",
         call=_revisions,
-        summary="The newest 200 revisions.",
+        answers=(answers.RevisionList,),
+        pages=True,
+        query=models.RevisionsQuery,
+        summary="Revisions of the state, newest first.",
     ),
     ApiOperation(
         method="GET",
         path="/clusters/{cluster}/verify",
         name="verify",
         call=_verify,
+        answers=(answers.Verification,),
         summary="Compute every hash of the record again; takes as long as the record is.",
     ),
     ApiOperation(
@@ -528,6 +567,7 @@ OPERATIONS: Final = (
         path="/ledger",
         name="listHeads",
         call=_heads,
+        answers=(answers.HeadList,),
         summary="The newest ledger entry of each cluster.",
     ),
     ApiOperation(
@@ -535,6 +575,7 @@ OPERATIONS: Final = (
         path="/queries",
         name="listQueries",
         call=_saved,
+        answers=(answers.QueryList,),
         summary="Saved queries.",
     ),
     ApiOperation(
@@ -542,6 +583,7 @@ OPERATIONS: Final = (
         path="/sql",
         name="runSql",
         call=_sql,
+        answers=(answers.SqlResult,),
         body=models.Query,
         limited=True,
         summary="One statement that reads; ends after 10 seconds. For an admin on tables and views,"
@@ -554,6 +596,7 @@ OPERATIONS: Final = (
         path="/overview",
         name="getOverview",
         call=_overview,
+        answers=(answers.Overview,),
         query=models.OverviewQuery,
         summary="How preemption goes, as the first page shows it: by cluster, by hour, who waits.",
     ),
@@ -562,7 +605,8 @@ OPERATIONS: Final = (
         path="/problems/{kind}",
         name="getProblem",
         call=_problem,
-        limited=True,
+        answers=(answers.ProblemKind,),
+        public=True,
         summary="What a kind of problem means.",
     ),
 )
@@ -571,14 +615,15 @@ EXPORT: Final = Stream(
     path="/export/decisions",
     name="exportDecisions",
     media_type="application/x-ndjson",
-    query=models.DecisionsQuery,
+    part=answers.DecisionLine,
+    query=models.DecisionsExportQuery,
     summary="All decisions of a list as lines of JSON, newest first.",
 )
 EXPORT_CSV: Final = Stream(
     path="/export/decisions.csv",
     name="exportDecisionsAsCsv",
     media_type="text/csv",
-    query=models.DecisionsQuery,
+    query=models.DecisionsExportQuery,
     summary="All decisions of a list as CSV, newest first; a text that a spreadsheet would take for"
     " a formula begins with an apostrophe.",
 )
@@ -586,6 +631,7 @@ EXPORT_CYCLES: Final = Stream(
     path="/export/groups",
     name="exportGroupCycles",
     media_type="application/x-ndjson",
+    part=answers.CycleLine,
     query=models.CyclesExportQuery,
     summary="All cycles of pod groups as lines of JSON, newest first.",
 )
@@ -595,6 +641,12 @@ EVENTS: Final = Stream(
     media_type="text/event-stream",
     headers={"Last-Event-ID": "Id of the last event that was seen; those after it follow."},
     summary="New decisions (`decision`) and cycles of pod groups (`group`) as they are recorded"
-    " (server-sent events), until the client leaves.",
+    " (server-sent events), until the client leaves. Their data are as in the lists.",
+)
+DOCUMENT: Final = Stream(
+    path="/openapi.json",
+    name="getDocument",
+    media_type="application/json",
+    summary="This document.",
 )
 STREAMS: Final = (EXPORT, EXPORT_CSV, EXPORT_CYCLES, EVENTS)

@@ -13,9 +13,16 @@ from policy.server.api.table import OPERATIONS, STREAMS
 from policy.server.pages.surface import Pages
 from policy.server.security.access import Principal
 
+_NONE: dict[str, Any] = {}
+
 
 async def show(pages: Pages, request: Request, principal: Principal) -> Response:
-    return pages.page(request, principal, "api.html", operations=operations())
+    return pages.page(request, principal, "api.html", operations=operations(), schemas=schemas())
+
+
+@cache
+def _document() -> dict[str, Any]:
+    return openapi.document(OPERATIONS, STREAMS)
 
 
 @cache
@@ -28,9 +35,32 @@ def operations() -> list[dict[str, Any]]:
             "method": method.upper(),
             "path": path,
             "body": _body(told),
+            "done": _done(told),
         }
-        for path, methods in openapi.document(OPERATIONS, STREAMS)["paths"].items()
+        for path, methods in _document()["paths"].items()
         for method, told in methods.items()
+    ]
+
+
+@cache
+def schemas() -> list[dict[str, Any]]:
+    """What is in answers: each with its name and its fields, or its values."""
+    return [
+        {
+            "name": name,
+            "about": schema.get("description", ""),
+            "values": schema.get("enum", ()),
+            "fields": [
+                {
+                    "name": field,
+                    "type": _words(of),
+                    "required": field in schema.get("required", ()),
+                    "about": _about(of),
+                }
+                for field, of in schema.get("properties", _NONE).items()
+            ],
+        }
+        for name, schema in _document()["components"]["schemas"].items()
     ]
 
 
@@ -38,3 +68,40 @@ def _body(told: dict[str, Any]) -> dict[str, Any] | None:
     body = told.get("requestBody")
     schema: dict[str, Any] | None = body["content"]["application/json"]["schema"] if body else None
     return schema
+
+
+def _done(told: dict[str, Any]) -> dict[str, Any]:
+    """The answer where it is done: what it is made of, and its headers."""
+    status, answer = next(iter(told["responses"].items()))
+    ((kind, content),) = answer["content"].items()
+    return {
+        "status": status,
+        "kind": kind,
+        "type": _words(content["schema"]),
+        "about": _about(content["schema"]),
+        "headers": answer.get("headers", _NONE),
+    }
+
+
+def _about(schema: dict[str, Any]) -> str:
+    """What is said of a value, also where it is of one of several types."""
+    parts = [schema, *schema.get("anyOf", ())]
+    return next((str(part["description"]) for part in parts if "description" in part), "")
+
+
+def _words(schema: dict[str, Any]) -> list[tuple[str, str]]:
+    """The type of a value: words, and names of schemas with the id of their section."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return [(name, f"schema-{name}")]
+    if "anyOf" in schema:
+        found: list[tuple[str, str]] = []
+        for one in schema["anyOf"]:
+            found += [*([(" or ", "")] if found else []), *_words(one)]
+        return found
+    if schema.get("type") == "array" and isinstance(schema.get("items"), dict):
+        return [("array of ", ""), *_words(schema["items"])]
+    values = schema.get("additionalProperties")
+    if schema.get("type") == "object" and isinstance(values, dict) and values:
+        return [("object of ", ""), *_words(values)]
+    return [(str(schema.get("type", "any value")), "")]

@@ -13,7 +13,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from policy.server.http import Failure, in_thread, json_response
+from policy.server.http import Failure, in_thread, of_store
 from policy.server.own_sql import NEWEST, SECONDS, TABLES
 from policy.server.pages.charts import (
     HEIGHT,
@@ -30,6 +30,7 @@ from policy.server.pages.surface import Pages
 from policy.server.security.access import Principal
 from policy.server.security.tokens import Role
 from policy.server.sql import run_sql
+from policy.store import StoreError
 from policy.store.migrate import VIEWS
 from policy.store.read.saved_queries import SavedQuery, saved_as, saved_queries, saved_query
 from policy.store.read.sql import parameters_in
@@ -66,6 +67,8 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
             result = await in_thread(_run, pages, principal, question)
     except Failure as exc:
         failure = exc
+    except StoreError as exc:
+        failure = of_store(exc)
     if form:
         if failure is not None:
             raise failure
@@ -170,7 +173,7 @@ def _download(result: Mapping[str, Any], form: str) -> Response:
     headers = {"Content-Disposition": f'attachment; filename="result.{form}"'}
     if form == "json":
         told = {"columns": columns, "rows": lines, "more": result["more"]}
-        return json_response(told, headers=headers)
+        return Response(msgspec.json.encode(told), media_type="application/json", headers=headers)
     if form == "ndjson":
         made = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
         return Response(made, media_type="application/x-ndjson", headers=headers)

@@ -58,6 +58,10 @@ LOCAL: Final = Principal(name="loopback", role=Role.ADMIN)
 """Whoever calls a service without tokens, which listens on the machine itself only."""
 
 
+NOBODY: Final = Principal(name="", role=Role.VIEWER, namespaces=frozenset())
+"""Whoever reads what everybody may read."""
+
+
 class Access:
     """Knows the tokens; the file is read again where it changed."""
 

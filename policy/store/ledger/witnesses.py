@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, select
 
 from policy.cluster import times
-from policy.store.errors import StoreError
+from policy.store.errors import InvalidValue
 from policy.store.ledger.findings import Finding, Pruning, TamperKind
 from policy.store.state.loading import cluster_id
 from policy.store.tables import CLUSTERS, LEDGER, PRUNINGS
@@ -92,7 +92,7 @@ def missing(
         if holder is not None and holder[0] in read:
             cluster, sequence = holder
             if sequence < read[cluster].first:
-                raise StoreError(
+                raise InvalidValue(
                     f"the head {head.hash} is of entry {sequence} of cluster `{cluster}`, which is"
                     f" before entry {read[cluster].first}, where verification begins",
                     help="leave `--from` out: what is before it is not computed again",

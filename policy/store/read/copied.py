@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from policy.store.errors import StoreError
+from policy.store.errors import InvalidValue
 from policy.store.read.sqlite_reading import only_reading
 
 _STEPS: Final = 10_000
@@ -36,10 +36,10 @@ def run(
 ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
     """Columns and at most `limit` rows of one statement that reads.
 
-    timeout: seconds for all of it. Raises StoreError.
+    timeout: seconds for all of it. Raises InvalidValue.
     """
     if not query.strip().rstrip(";").strip():
-        raise StoreError("the query is empty", help='for example "SELECT * FROM decisions"')
+        raise InvalidValue("the query is empty", help='for example "SELECT * FROM decisions"')
     raw = sqlite3.connect(":memory:", isolation_level=None)
     try:
         for name, table in tables.items():
@@ -60,10 +60,10 @@ def run(
         raw.close()
 
 
-def _refused(exc: Exception, timeout: int) -> StoreError:
+def _refused(exc: Exception, timeout: int) -> InvalidValue:
     line = str(exc).partition("\n")[0]
     if line == "interrupted":
-        return StoreError(f"the query was stopped after {timeout} seconds", help="ask for less")
+        return InvalidValue(f"the query was stopped after {timeout} seconds", help="ask for less")
     if "authorized" in line or "prohibited" in line or "readonly" in line:
-        return StoreError("the query would change something: only reading is allowed here")
-    return StoreError(f"the query is not valid: {line}")
+        return InvalidValue("the query would change something: only reading is allowed here")
+    return InvalidValue(f"the query is not valid: {line}")

@@ -51,6 +51,7 @@ class ReadFace(Face):
     decisions = reads(queries.decisions)
     decision_ids = reads(queries.decision_ids)
     decisions_by_id = reads(queries.decisions_by_id)
+    known_decisions = reads(queries.known_decisions)
     frozen = reads(queries.frozen)
     leaving_already = reads(queries.leaving_already)
     victims_of = reads(queries.victims_of)

@@ -28,7 +28,7 @@ from sqlalchemy import text as sql_text
 from policy.decision.model import ExtenderCall, OfferedNode, Outcome, Victim
 from policy.store import rows
 from policy.store.decision_rows import record_from, victim_from
-from policy.store.errors import NotFound, StoreError
+from policy.store.errors import InvalidValue, NotFound
 from policy.store.model.decisions import (
     DecisionRow,
     LedgerPosition,
@@ -375,6 +375,15 @@ def decisions_by_id(connection: Connection, ids: Sequence[int]) -> list[Decision
     return found
 
 
+def known_decisions(connection: Connection, ids: Sequence[int]) -> set[int]:
+    """Which of these numbers are of a decision, or of what is left of one."""
+    found: set[int] = set()
+    for some in _stretches(ids):
+        for column in (DECISIONS.c.id, CYCLES.c.id):
+            found.update(connection.execute(select(column).where(column.in_(some))).scalars())
+    return found
+
+
 def frozen(connection: Connection, ids: Sequence[int]) -> dict[int, Frozen]:
     """What decisions were told beside their state, by number."""
     found = {}
@@ -420,7 +429,7 @@ def _find(
         query = among.where(DECISIONS.c.digest >= low, DECISIONS.c.digest < high)
         matches = connection.execute(query.order_by(DECISIONS.c.id.desc()).limit(2)).all()
         if len({row.digest for row in matches}) > 1:
-            raise StoreError(
+            raise InvalidValue(
                 f"`{text}` is the beginning of more than one decision digest",
                 help="give more of it, or the number of the decision",
             )

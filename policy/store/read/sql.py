@@ -19,7 +19,14 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from policy.store import migrate
 from policy.store.connection import Database
-from policy.store.errors import StoreError, connection_lost, first_line, sqlstate
+from policy.store.errors import (
+    InvalidValue,
+    StoreError,
+    Unavailable,
+    connection_lost,
+    first_line,
+    sqlstate,
+)
 from policy.store.read.privileges import functions_with_effects, powers
 from policy.store.read.sqlite_reading import columns_of, only_reading, require_views
 from policy.store.read.stoppable import OutOfTime, Stoppable
@@ -37,11 +44,11 @@ _BATCH_SECONDS: Final = 0.2
 _CHANGES: Final = ("not authorized", "readonly", "read-only", "data-modifying", "vacuum")
 
 
-class QueryTooLong(StoreError):
+class QueryTooLong(InvalidValue):
     """A query took longer than it may."""
 
 
-class NotTrusted(StoreError):
+class NotTrusted(InvalidValue):
     """The connection of a query, or a function that it calls, may do more than read."""
 
 
@@ -84,7 +91,7 @@ def run(
     connection's role to say what may be read.
     """
     if not query.strip().rstrip(";").strip():
-        raise StoreError("the query is empty", help='for example "SELECT * FROM v_preemptions"')
+        raise InvalidValue("the query is empty", help='for example "SELECT * FROM v_preemptions"')
     reader = _Reader(url, timeout=timeout)
     try:
         found = reader.execute(query, parameters, trusted=trusted, views_only=views_only)
@@ -206,23 +213,23 @@ class _Reader:
         line = first_line(exc, self._url)
         state = sqlstate(exc)
         if connection_lost(exc):
-            return StoreError(f"the query was ended by the server: {line}")
+            return Unavailable(f"the query was ended by the server: {line}")
         if state == "57014":
-            return StoreError(
+            return InvalidValue(
                 f"the query was ended by the server: {line}",
                 help="the role or the server may have a `statement_timeout` of its own",
             )
         if state == "42501":
-            return StoreError(
+            return InvalidValue(
                 f"the query is not allowed: {line}", help="`policy db reader create` makes readers"
             )
         if any(word in line.lower() for word in _CHANGES):
-            return StoreError("the query would change something: only reading is allowed here")
+            return InvalidValue("the query would change something: only reading is allowed here")
         if line.startswith("syntax error"):
-            return StoreError(f"the query is not valid: {line}", help=_BEGINS)
-        return StoreError(f"the query is not valid: {line}")
+            return InvalidValue(f"the query is not valid: {line}", help=_BEGINS)
+        return InvalidValue(f"the query is not valid: {line}")
 
-    def _too_long(self) -> StoreError:
+    def _too_long(self) -> QueryTooLong:
         return QueryTooLong(
             f"the query was stopped after {self._timeout} seconds", help="ask for less"
         )
@@ -247,7 +254,7 @@ def _require_no_effects(connection: Connection, query: str) -> None:
     text: what is a text is for the server to say, and a query can make that hard to see.
     """
     if re.search(r"\bu&\s*\"", query, re.IGNORECASE):
-        raise StoreError('names of the form `U&"..."` are not allowed in a query')
+        raise InvalidValue('names of the form `U&"..."` are not allowed in a query')
     names = "|".join(map(re.escape, functions_with_effects(connection)))
     found = re.search(rf"(?<![\w$])({names})\"?\s*(?:\(|--|/\*)", query, re.IGNORECASE)
     if found:
@@ -278,7 +285,9 @@ def _escaped(query: str, parameters: Mapping[str, Any]) -> str:
     escaped = _TOKEN.sub(token, query)
     if lacking:
         names = ", ".join(f"`{name}`" for name in dict.fromkeys(lacking))
-        raise StoreError(f"the query has no value for {names}", help="give each parameter a value")
+        raise InvalidValue(
+            f"the query has no value for {names}", help="give each parameter a value"
+        )
     return escaped
 
 

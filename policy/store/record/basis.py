@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from sqlalchemy import Connection
 
 from policy.cluster.digest import Change, HistoryFigures, chain_changes, snapshot_digest
-from policy.store.errors import StaleRevision, StoreError
+from policy.store.errors import Conflict, StaleRevision
 from policy.store.state.loading import digest_at
 from policy.store.state.versions import Head
 
 
-class SnapshotMismatch(StoreError):
+class SnapshotMismatch(Conflict):
     """A decision was made on another state than the one that it is to be recorded on."""
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, insert, select
 
 from policy.cluster import canonical
 from policy.store import bulk, identity, rows
-from policy.store.errors import NoActiveRules, NotFound, StoreError
+from policy.store.errors import Conflict, InvalidValue, NoActiveRules, NotFound
 from policy.store.ledger import entries
 from policy.store.model.environments import ActivationRow, EnvironmentRow, Proofs
 from policy.store.record import rule_sets
@@ -28,13 +28,13 @@ KINDS: Final = {False: "rule sets for single pods", True: "rules of batch sessio
 def create(
     connection: Connection, name: str, cluster: str, *, at_ms: int, actor: str
 ) -> EnvironmentRow:
-    """Raises StoreError where the name is taken."""
+    """Raises Conflict where the name is taken, InvalidValue where it is none."""
     if not name:
-        raise StoreError("an environment needs a name")
+        raise InvalidValue("an environment needs a name")
     head = lock_head(connection, cluster)
     taken = connection.execute(select(ENVIRONMENTS.c.id).where(ENVIRONMENTS.c.name == name)).first()
     if taken is not None:
-        raise StoreError(f"there is an environment `{name}` already")
+        raise Conflict(f"there is an environment `{name}` already")
     row: dict[str, Any] = {
         "cluster_id": head.cluster_id,
         "name": name,
@@ -74,7 +74,7 @@ def activate(
 
     instead_of: digest of the rule set that must be active until now, as something was proved
     against it. Raises NotFound for an unknown environment, RuleSetChanged where another one is,
-    ActivationRefused where the environment holds rules of the other kind.
+    Conflict where the environment holds rules of the other kind.
     """
     rule_set = RuleSetText.of(rules)
     head = lock_head(connection, environment(connection, name).cluster)
@@ -91,7 +91,7 @@ def activate(
     ).first()
     batch = rule_sets.is_batch(rule_set.canonical)
     if last is not None and bool(last.batch) != batch:
-        raise ActivationRefused(
+        raise Conflict(
             f"environment `{name}` holds {KINDS[bool(last.batch)]}, and not {KINDS[batch]} such as"
             f" `{rule_set.name}`",
             help="give it an environment of its own: `policy env create NAME`",
@@ -123,11 +123,7 @@ def activate(
     return activations(connection, name, limit=1)[0]
 
 
-class ActivationRefused(StoreError):
-    """What was asked for does not go with what was active before."""
-
-
-class RuleSetChanged(StoreError):
+class RuleSetChanged(Conflict):
     """Another rule set was activated since the decision was made: decide again under it."""
 
     def __init__(self, environment: str) -> None:
@@ -208,7 +204,7 @@ def roll_back(
 ) -> ActivationRow:
     """Activate what was active before; doing it again goes further back.
 
-    Raises NotFound, or ActivationRefused where there is nothing to go back to.
+    Raises NotFound, or Conflict where there is nothing to go back to.
     """
     lock_head(connection, environment(connection, name).cluster)
     stack: list[ActivationRow] = []
@@ -218,7 +214,7 @@ def roll_back(
         else:
             stack.append(row)
     if len(stack) < 2:
-        raise ActivationRefused(
+        raise Conflict(
             f"environment `{name}` has no earlier rule set to go back to",
             help=f"`policy env show {name}` lists what was active",
         )

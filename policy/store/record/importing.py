@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from policy.cluster import times
 from policy.cluster.digest import GENESIS, object_digest
 from policy.cluster.objects import NAMESPACED, ClusterObject, Pod, key_of, kind_of
-from policy.store.errors import ImportConflict, StoreError
+from policy.store.errors import Conflict, ImportConflict
 from policy.store.ledger import entries
 from policy.store.model.state import Cause, ImportResult, PruneScope, StrayPods
 from policy.store.record import outcomes
@@ -107,7 +107,7 @@ def write(
         )
     head = lock_head(connection, cluster)
     if of_ms is not None and head.at_ms is not None and of_ms < head.at_ms:
-        raise StoreError(
+        raise Conflict(
             f"cluster `{cluster}` has a state of {times.to_text(head.at_ms)} already, later than"
             f" {times.to_text(of_ms)}",
             help="states are imported in the order of their times; `--cluster` begins another one",

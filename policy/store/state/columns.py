@@ -33,7 +33,7 @@ from policy.cluster.objects import (
 from policy.cluster.pod_groups import disruption_mode, min_count
 from policy.cluster.quantities import QuantityError
 from policy.cluster.requests import Requests, amounts, plain_requests, pod_requests
-from policy.store.errors import StoreError
+from policy.store.errors import InvalidValue
 
 TableColumns: TypeAlias = dict[str, Any]
 _NAMESPACE: Final = "default"
@@ -268,8 +268,8 @@ def columns_of(kind: str, key: str, obj: ClusterObject) -> TableColumns:
         raise _unusable(kind, key, exc) from exc
 
 
-def _unusable(kind: str, key: str, error: Exception) -> StoreError:
-    return StoreError(f"{kind} `{key}`: {error}")
+def _unusable(kind: str, key: str, error: Exception) -> InvalidValue:
+    return InvalidValue(f"{kind} `{key}`: {error}")
 
 
 class PodValues:

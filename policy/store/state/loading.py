@@ -14,7 +14,7 @@ from policy.cluster.digest import GENESIS, Change
 from policy.cluster.objects import KINDS, ClusterObject, Node, Pod
 from policy.cluster.sharing import Sharing
 from policy.store import bulk
-from policy.store.errors import NotFound, StoreError
+from policy.store.errors import DamagedRows, NotFound
 from policy.store.model.state import ChangesSince, ClusterRow, LoadedState, RevisionRow
 from policy.store.state.versions import Head, find_head
 from policy.store.tables import CLUSTERS, DECISIONS, REVISIONS, VERSIONS
@@ -35,8 +35,8 @@ def decode(kind: str, manifest: str) -> ClusterObject:
         raise _unreadable(kind, exc) from exc
 
 
-def _unreadable(kind: str, error: msgspec.DecodeError) -> StoreError:
-    return StoreError(
+def _unreadable(kind: str, error: msgspec.DecodeError) -> DamagedRows:
+    return DamagedRows(
         f"a stored {kind} cannot be read: {error}",
         help="run `policy audit verify` to find what was changed",
     )
@@ -205,12 +205,14 @@ def revision_at(connection: Connection, cluster: str, time_ms: int) -> int:
 
 
 def revisions(
-    connection: Connection, cluster: str, *, limit: int | None = None
+    connection: Connection, cluster: str, *, limit: int | None = None, before: int | None = None
 ) -> list[RevisionRow]:
-    """The cluster's history, newest first."""
+    """The cluster's history, newest first. before: only revisions with smaller numbers."""
     head = require_head(connection, cluster)
     c = REVISIONS.c
     query = select(REVISIONS).where(c.cluster_id == head.cluster_id).order_by(c.number.desc())
+    if before is not None:
+        query = query.where(c.number < before)
     if limit is not None:
         query = query.limit(limit)
     return [

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Table
 from policy.cluster import canonical, digest
 from policy.cluster.objects import ClusterObject, Pod
 from policy.store import bulk, rows
-from policy.store.errors import StoreError
+from policy.store.errors import Conflict, InvalidValue
 from policy.store.model.state import Cause, NominationEnd
 from policy.store.state.columns import POD_COLUMNS, PodValues, columns_of
 from policy.store.state.versions import (
@@ -65,7 +65,7 @@ def puts_and_deletes(
     last = {(kind, key): obj for kind, key, obj in changes}
     unknown = next((kind for kind, _ in last if kind not in VERSIONS), None)
     if unknown is not None:
-        raise StoreError(f"objects of kind `{unknown}` are not kept")
+        raise InvalidValue(f"objects of kind `{unknown}` are not kept")
     puts = [(kind, key, obj) for (kind, key), obj in last.items() if obj is not None]
     return puts_of(puts), [at for at, obj in last.items() if obj is None]
 
@@ -433,7 +433,7 @@ class _Versions:
 def _require(head: Head, kind: str, removed: Sequence[str], live: Mapping[str, Live]) -> None:
     missing = next((key for key in removed if key not in live), None)
     if missing is not None:
-        raise StoreError(
+        raise Conflict(
             f"{kind} `{missing}` cannot be removed from cluster `{head.name}`: "
             "it does not exist there"
         )

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from policy.cluster import digest
 from policy.cluster.objects import Pod
 from policy.store import bulk
-from policy.store.errors import StoreError
+from policy.store.errors import InvalidValue
 from policy.store.tables import CLUSTERS, VERSIONS
 
 T = TypeVar("T")
@@ -94,7 +94,7 @@ def lock_head(connection: Connection, name: str) -> Head:
     head = find_head(connection, name, lock=True)
     if head is None:
         if not name:
-            raise StoreError("a cluster needs a name")
+            raise InvalidValue("a cluster needs a name")
         bulk.execute(connection, _MAKE, (name,))
         head = find_head(connection, name, lock=True)
         assert head is not None

@@ -1,0 +1,160 @@
+"""Server-sent events: new decisions and cycles of pod groups, as they are recorded.
+
+Numbers of decisions come from one sequence, but two clusters' transactions may end in another order
+than they took their numbers: what has a smaller number may be seen later. Within one cluster they
+are seen in their order, for whoever records holds the cluster's lock. So how far a stream has come
+is said by cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from policy.server import cycles, views
+from policy.server.http import Failure, in_thread
+from policy.server.security.access import Principal
+from policy.server.service import PolicyService
+from policy.store import LedgerHead
+
+_KEEP_ALIVE_SECONDS: Final = 15.0
+_AT_ONCE: Final = 100
+"""Events of a kind that are read at once."""
+_NUMBER: Final = "[0-9]{1,18}"
+_EVENT_ID: Final = re.compile(
+    rf"{_NUMBER}(-{_NUMBER})?(,[A-Za-z0-9_.~%-]{{1,759}}:{_NUMBER}-{_NUMBER})*"
+)
+
+
+class Position(NamedTuple):
+    """The newest decision and the newest cycle of a pod group that were seen."""
+
+    decision: int
+    cycle: int
+
+    def __str__(self) -> str:
+        return f"{self.decision}-{self.cycle}"
+
+
+@dataclass
+class Positions:
+    """How far a stream has come, by cluster; `others` in those that are not named.
+
+    Clusters are named once something of them was seen: a viewer learns of no other one.
+    """
+
+    others: Position
+    of: dict[str, Position] = field(default_factory=dict)
+
+    def __getitem__(self, cluster: str) -> Position:
+        return self.of.get(cluster, self.others)
+
+    def event_id(self) -> str:
+        """As `Last-Event-ID` takes it: `12-3,default:15-3`."""
+        named = (f"{quote(name, safe='')}:{position}" for name, position in self.of.items())
+        return ",".join([str(self.others), *named])
+
+
+def positions(service: PolicyService, principal: Principal, given: str) -> Positions:
+    """Where a stream begins that goes on behind the event `given`; "" for the present.
+
+    What an id does not say is that of the present. Raises Failure.
+    """
+    if given and not _EVENT_ID.fullmatch(given):
+        raise Failure(
+            400,
+            "invalid",
+            "`Last-Event-ID` is not the id of an event, like `12-3` or `0-0,default:12-3`",
+        )
+    first, *named = given.split(",")
+    numbers = [int(number) for number in first.split("-") if number]
+    if len(numbers) == 2:
+        begun = Positions(Position(*numbers))
+    else:
+        begun = Positions(Position(*numbers, *[0] * (2 - len(numbers))), _now(service, principal))
+        if numbers:
+            begun.of = {c: at._replace(decision=numbers[0]) for c, at in begun.of.items()}
+    for one in named:
+        cluster, _, at = one.rpartition(":")
+        decision, cycle = map(int, at.split("-"))
+        begun.of[unquote(cluster)] = Position(decision, cycle)
+    return begun
+
+
+def _now(service: PolicyService, principal: Principal) -> dict[str, Position]:
+    """The newest that the viewer may know of, by cluster; clusters without any are left out."""
+    found = {}
+    for head in service.store.ledger.heads():
+        rows, _ = views.decisions(service, principal, {"cluster": head.cluster}, limit=1)
+        held, _ = cycles.cycles(service, principal, head.cluster, limit=1)
+        if rows or held:
+            found[head.cluster] = Position(rows[0].id if rows else 0, held[0].id if held else 0)
+    return found
+
+
+async def events(
+    service: PolicyService, principal: Principal, seen: Positions
+) -> AsyncIterator[bytes]:
+    """Server-sent events behind `seen`; polled, so that what other processes record is seen too."""
+    yield b": decisions and cycles of pod groups follow\n\n"
+    looked: dict[str, int] = {}
+    quiet = 0.0
+    while not service.stopping.is_set():
+        full = any_new = False
+        for head in await in_thread(_moved, service, looked):
+            found, whole = await in_thread(_behind, service, principal, head.cluster, seen)
+            for name, position, line in found:
+                any_new = True
+                seen.of[head.cluster] = position
+                yield _event(name, seen, line)
+            if whole:
+                looked[head.cluster] = head.sequence
+            else:
+                full = True
+        if full:
+            continue
+        if any_new:
+            quiet = 0.0
+        elif (quiet := quiet + service.config.poll_seconds) >= _KEEP_ALIVE_SECONDS:
+            quiet = 0.0
+            yield b": still here\n\n"
+        await asyncio.sleep(service.config.poll_seconds)
+
+
+def _moved(service: PolicyService, looked: Mapping[str, int]) -> list[LedgerHead]:
+    """Clusters in which something was recorded since they were looked at.
+
+    They are read before the rows: what is recorded meanwhile moves them again.
+    """
+    heads = service.store.ledger.heads()
+    return [head for head in heads if looked.get(head.cluster) != head.sequence]
+
+
+def _behind(
+    service: PolicyService, principal: Principal, cluster: str, seen: Positions
+) -> tuple[Sequence[tuple[str, Position, Mapping[str, Any]]], bool]:
+    """What is new in a cluster, with the position behind it, and whether that is all."""
+    at = seen[cluster]
+    found: list[tuple[str, Position, Mapping[str, Any]]] = []
+    rows, lines = views.decisions(
+        service, principal, {"cluster": cluster, "after_id": at.decision}, limit=_AT_ONCE
+    )
+    for row, line in zip(rows, lines, strict=True):
+        at = at._replace(decision=row.id)
+        found.append(("decision", at, line))
+    held, told = cycles.cycles(service, principal, cluster, limit=_AT_ONCE, after_id=at.cycle)
+    for cycle, line in zip(held, told, strict=True):
+        at = at._replace(cycle=cycle.id)
+        found.append(("group", at, line))
+    return found, len(rows) < _AT_ONCE and len(held) < _AT_ONCE
+
+
+def _event(name: str, seen: Positions, line: Mapping[str, Any]) -> bytes:
+    told = (seen.event_id().encode(), name.encode(), msgspec.json.encode(line))
+    return b"id: %s\nevent: %s\ndata: %s\n\n" % told

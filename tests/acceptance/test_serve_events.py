@@ -1,0 +1,141 @@
+"""Server-sent events: none is left out, whatever order the transactions of clusters end in."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from policy import RuleSet
+from policy.cluster.snapshot import Snapshot
+from policy.preemption.decide import decide
+from policy.store import Store
+from tests.support import serving
+from tests.support.builders import a_node, a_pod, objects
+from tests.support.serving import Serving
+
+RULES = RuleSet.load("kube-1.36")
+CLUSTERS = ("default", "eu/west 1")
+
+
+@pytest.fixture
+def url(make_postgres: Callable[[str], str], postgres_template: str) -> str:
+    """Postgres with two clusters of a node and a pod that waits."""
+    made = make_postgres(postgres_template)
+    with Store.open(made) as store:
+        for cluster in CLUSTERS:
+            parts = objects(a_node("n1").cpu(4), a_pod("web").priority(1).cpu(1))
+            store.record.import_objects(cluster, parts, at_ms=serving.NOW_MS, source="test")
+    record(made, CLUSTERS[0])  # whoever is first writes the rule set, and others wait for that
+    return made
+
+
+@pytest.fixture
+def service(url: str, tmp_path: Path) -> Iterator[Serving]:
+    started = serving.serve(url, tmp_path, environment="")
+    yield started
+    assert started.stop() == 0
+
+
+def record(url: str, cluster: str, *, last: Callable[[], None] | None = None) -> None:
+    """Keep a decision by a connection of its own. last: is called before it is committed."""
+    with Store.open(url) as store:
+        state = store.state.load(cluster)
+        snapshot = Snapshot.from_objects(
+            state.objects, now_ms=serving.NOW_MS, state_digest=state.state_digest
+        )
+        store.record.decision(
+            cluster,
+            decide(snapshot, RULES, "default/web"),
+            [],
+            expected_revision=state.revision,
+            rules=RULES,
+            actor="test",
+            at_ms=serving.NOW_MS,
+            last=last,
+        )
+
+
+@contextmanager
+def stream(service: Serving, after: str = "") -> Iterator[Iterator[tuple[str, str, int]]]:
+    """New events as (id, cluster, number of the decision)."""
+    headers = {"Last-Event-ID": after} if after else {}
+
+    def events(lines: Iterator[str]) -> Iterator[tuple[str, str, int]]:
+        event_id = ""
+        for line in lines:
+            name, _, value = line.partition(": ")
+            if name == "id":
+                event_id = value
+            elif name == "data":
+                told = json.loads(value)
+                yield event_id, told["cluster"], told["id"]
+
+    with service.client.stream("GET", f"{service.url}/api/v1/events", headers=headers) as answer:
+        assert answer.status_code == 200
+        lines = answer.iter_lines()
+        assert next(lines).startswith(":")
+        yield events(lines)
+
+
+def test_a_smaller_number_that_is_committed_later_is_an_event(service: Serving, url: str) -> None:
+    """Of two clusters, the one whose decision came first commits last: both are events.
+
+    So they are for whoever comes back with the id of an event, or with one of an older version.
+    """
+    held, go_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        held.set()
+        assert go_on.wait(60)
+
+    slow = threading.Thread(target=record, args=(url, CLUSTERS[0]), kwargs={"last": wait})
+    with stream(service) as found:
+        slow.start()
+        assert held.wait(60)
+        record(url, CLUSTERS[1])
+        first = next(found)
+        go_on.set()
+        slow.join(60)
+        second = next(found)
+    assert [first, second] == [
+        ("0-0,default:1-0,eu%2Fwest%201:3-0", CLUSTERS[1], 3),
+        ("0-0,default:2-0,eu%2Fwest%201:3-0", CLUSTERS[0], 2),
+    ]
+    with stream(service, first[0]) as again:
+        assert next(again) == second
+    record(url, CLUSTERS[1])
+    with stream(service, second[0]) as again:
+        assert next(again)[1:] == (CLUSTERS[1], 4)
+    with stream(service, "2-0") as again:
+        assert [next(again), next(again)] == [
+            ("2-0,eu%2Fwest%201:3-0", CLUSTERS[1], 3),
+            ("2-0,eu%2Fwest%201:4-0", CLUSTERS[1], 4),
+        ]
+
+
+def test_more_events_than_are_read_at_once(service: Serving, url: str) -> None:
+    """All of them, in their order."""
+    count = 205
+    with Store.open(url) as store:
+        state = store.state.load("default")
+        snapshot = Snapshot.from_objects(
+            state.objects, now_ms=serving.NOW_MS, state_digest=state.state_digest
+        )
+        made = decide(snapshot, RULES, "default/web")
+        for _ in range(count):
+            store.record.decision(
+                "default",
+                made,
+                [],
+                expected_revision=state.revision,
+                rules=RULES,
+                actor="test",
+                at_ms=serving.NOW_MS,
+            )
+    with stream(service, "1-0") as found:
+        assert [next(found)[2] for _ in range(count)] == list(range(2, count + 2))

@@ -1,0 +1,271 @@
+"""The OpenAPI document against the service: every answer is what the document says."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from typing import Any
+
+import httpx
+import pytest
+from jsonschema import Draft202012Validator
+
+from policy.rules import RuleSet
+from policy.scheduling.cycle import Scheduler
+from policy.server.security.tokens import Role, TokenFile
+from policy.store import Store
+from policy.store.journal import StoreJournal
+from tests.acceptance.test_serve_group_viewers import fill
+from tests.support import serving
+from tests.support.live import LIVE
+from tests.support.serving import Serving, preempts
+
+METHODS = {"get", "post"}
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    file = TokenFile(tmp_path_factory.mktemp("tokens") / "tokens.json")
+    made = {role.value: file.create(role.value, role, namespaces=None, now_ms=1) for role in Role}
+    made["limited"] = file.create("limited", Role.VIEWER, namespaces=["team-a"], now_ms=1)
+    return {**made, "file": str(file._path)}
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory, tokens: dict[str, str]) -> Iterator[Serving]:
+    """A record with decisions of all origins, cycles of pod groups and observed preemptions."""
+    folder = tmp_path_factory.mktemp("described")
+    db = str(folder / "policy.db")
+    fill(db)
+    with Store.open(db) as store:
+        journal = StoreJournal(store, "default", actor="ann", clock=lambda: serving.NOW_MS)
+        rules = RuleSet.load("kube-1.36")
+        scheduler = Scheduler(journal, rules, clock=lambda: serving.NOW_MS, seed=0)
+        for pod in ("team-a/own-0", "team-b/few-0"):
+            scheduler.decide(pod)
+    recorded = [str(LIVE / f"wave-kubelet.{end}.gz") for end in ("initial.json", "jsonl")]
+    command = [sys.executable, "-m", "policy", "import", "--db", db, "--cluster", "real"]
+    subprocess.run([*command, *recorded], check=True, capture_output=True)
+    started = serving.serve(db, folder, "--tokens", tokens["file"])
+    started.ready()
+    headers = {"Authorization": f"Bearer {tokens['extender']}"}
+    answer = started.post("/extender/preempt", preempts("b")[0]["request"], headers=headers)
+    assert answer.status_code == 200, answer.text
+    yield started
+    assert started.stop() == 0
+
+
+@pytest.fixture(scope="module")
+def described(service: Serving, tokens: dict[str, str]) -> dict[str, Any]:
+    answer = service.get("/api/v1/openapi.json", headers=bearer(tokens["viewer"]))
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def bearer(secret: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {secret}"}
+
+
+def closed(schema: Any) -> Any:
+    """The schema, by which nothing may be in an object that is not described."""
+    if isinstance(schema, list):
+        return [closed(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {name: closed(part) for name, part in schema.items()}
+    if isinstance(schema.get("properties"), dict) and schema.get("type") == "object":
+        found.setdefault("additionalProperties", False)
+    return found
+
+
+class Checked:
+    """Calls operations, and compares the answers with the document."""
+
+    def __init__(self, service: Serving, described: dict[str, Any]) -> None:
+        self.service = service
+        self.described = closed(deepcopy(described))
+        self.seen: set[str] = set()
+
+    def __call__(
+        self, token: str, path: str, wanted: int = 200, body: Any = None, **parts: str
+    ) -> httpx.Response:
+        """path: as the document has it, a query behind `?`; parts: of the path."""
+        plain, _, query = path.partition("?")
+        method = "GET" if body is None else "POST"
+        url = self.service.url + "/api/v1" + plain.format(**parts) + (f"?{query}" if query else "")
+        answer = self.service.client.request(method, url, json=body, headers=bearer(token))
+        told = self.described["paths"][f"/api/v1{plain}"][method.lower()]
+        assert answer.status_code == wanted, answer.text
+        response = told["responses"][str(wanted)]
+        kind = answer.headers["content-type"].partition(";")[0]
+        schema = {**response["content"][kind]["schema"], "components": self.described["components"]}
+        lines = answer.text.splitlines() if kind == "application/x-ndjson" else []
+        value = [json.loads(line) for line in lines] if lines else answer.json()
+        if lines:
+            name = response["content"][kind]["schema"]["description"].split("`")[1]
+            schema = {
+                "type": "array",
+                "items": {"$ref": f"#/components/schemas/{name}"},
+                "components": self.described["components"],
+            }
+        Draft202012Validator.check_schema(schema)
+        errors = [
+            f"{plain}: {error.json_path}: {error.message[:300]}"
+            for found in Draft202012Validator(schema).iter_errors(value)
+            for error in (found, *(found.context or ()))
+        ]
+        assert errors == []
+        promised = {name.lower() for name in response.get("headers", ())} - {"link"}
+        assert promised - set(answer.headers) == set()
+        if wanted < 300:
+            self.seen.add(told["operationId"])
+        return answer
+
+
+@pytest.fixture(scope="module")
+def checked(service: Serving, described: dict[str, Any]) -> Checked:
+    return Checked(service, described)
+
+
+def reads(call: Callable[..., httpx.Response], token: str) -> None:
+    """What every viewer may read."""
+    for path in ("decisions", "observations", "groups"):
+        for query in ("", "?limit=1"):
+            call(token, f"/{path}{query}")
+        listed = call(token, f"/{path}").json()[path]
+        assert listed
+        for one in listed:
+            call(token, f"/{path}/{{id}}", id=str(one["id"]))
+    call(token, "/export/decisions")
+    call(token, "/export/groups")
+    call(token, "/sql", body={"sql": "SELECT id, node FROM decisions"})
+    call(token, "/problems/{kind}", kind="invalid")
+
+
+def test_every_answer_is_described(checked: Checked, tokens: dict[str, str]) -> None:
+    """Of every operation, to an operator and to a viewer that is limited to namespaces.
+
+    Nothing is in an answer that the document does not describe. Events are read elsewhere.
+    """
+    token = tokens["operator"]
+    reads(checked, token)
+    reads(checked, tokens["limited"])
+    for number in ("1", "2"):
+        for node, wanted in (("n1", 200), ("n2", 200), ("nowhere", 404)):
+            checked(token, f"/decisions/{{id}}/why-not?node={node}", wanted, id=number)
+    supposed = {
+        "metadata": {"name": "new", "namespace": "team-a"},
+        "spec": {"priority": 9, "containers": [{"name": "c"}]},
+    }
+    pod = {"environment": "prod", "pod": "team-b/few-0"}
+    checked(token, "/decide", body=pod)
+    checked(token, "/decide", body={"environment": "prod", "manifest": supposed})
+    checked(token, "/decide", 409, body={**pod, "pod": "team-b/none"})
+    checked(token, "/what-if", body={"environment": "prod", "removed_nodes": ["n1"]})
+    checked(token, "/compare", body={"rules": "kube-1.20", "ids": [1, 2, 3], "groups": [1, 2]})
+    for path in ("/environments", "/rule-sets", "/ledger", "/queries"):
+        checked(token, path)
+    change = {"rules": "kube-1.20", "reason": "for a test"}
+    checked(token, "/environments/{name}/activations", 201, change, name="prod")
+    checked(token, "/environments/{name}/activations", 409, change, name="prod")
+    checked(token, "/environments/{name}/rollback", 201, {"reason": "back"}, name="prod")
+    checked(token, "/environments/{name}", name="prod")
+    checked(token, "/rule-sets/{name}", name="kube-1.36")
+    checked(token, "/rule-sets/{name}/diff/{other}", name="kube-1.36", other="kube-1.20")
+    for cluster in ("default", "real"):
+        for kind in ("pods", "nodes"):
+            checked(token, f"/clusters/{{cluster}}/state?kind={kind}", cluster=cluster)
+        checked(token, "/clusters/{cluster}/revisions?limit=2", cluster=cluster)
+        checked(token, "/clusters/{cluster}/verify", cluster=cluster)
+    checked(tokens["viewer"], "/environments/{name}/rollback", 403, {"reason": "x"}, name="prod")
+    checked("none", "/decisions", 401)
+    checked(token, "/decisions?limit=0", 400)
+    every = {
+        told["operationId"]
+        for methods in checked.described["paths"].values()
+        for told in methods.values()
+    }
+    assert every - checked.seen == {"streamEvents"}
+
+
+def test_lists_name_their_next_page_until_the_last(
+    checked: Checked, described: dict[str, Any], tokens: dict[str, str]
+) -> None:
+    """Those of which the document says so; the pages together are the list."""
+    named = {
+        path.removeprefix("/api/v1")
+        for path, methods in described["paths"].items()
+        if "Link" in methods.get("get", {}).get("responses", {}).get("200", {}).get("headers", {})
+    }
+    lists = {
+        "/decisions": "decisions",
+        "/observations": "observations",
+        "/groups": "groups",
+        "/clusters/{cluster}/state": "pods",
+        "/clusters/{cluster}/revisions": "revisions",
+    }
+    assert named == set(lists)
+    token = tokens["operator"]
+    for path, key in lists.items():
+        whole = checked(token, path, cluster="default").json()[key]
+        found: list[Any] = []
+        answer = checked(token, f"{path}?limit=1", cluster="default")
+        while answer.json()[key]:
+            found += answer.json()[key]
+            if "next" not in answer.links:
+                break
+            url = checked.service.url + answer.links["next"]["url"]
+            answer = checked.service.client.get(url, headers=bearer(token))
+        assert found == whole
+        assert len(found) > 1 or key == "revisions"
+
+
+def test_what_was_read_before_is_not_sent_again(
+    checked: Checked, described: dict[str, Any], tokens: dict[str, str]
+) -> None:
+    """Every GET has an ETag; what is wholly named by digests of rule sets stays for ever.
+
+    Not so a decision: the same may be decided again, and a later state may contradict it.
+    """
+    token = tokens["operator"]
+    digest = checked(token, "/decisions/{id}", id="1").json()["digest"]
+    rules = checked(token, "/rule-sets/{name}", name="kube-1.36").json()["digest"]
+    forever = [f"/rule-sets/{rules}", f"/rule-sets/{rules}/diff/{rules}"]
+    others = [f"/decisions/{digest}", "/rule-sets/kube-1.36", "/decisions", "/openapi.json"]
+    found = {}
+    for path in (*forever, *others):
+        url = f"{checked.service.url}/api/v1{path}"
+        answer = checked.service.client.get(url, headers=bearer(token))
+        again = checked.service.client.get(
+            url, headers={**bearer(token), "If-None-Match": answer.headers["etag"]}
+        )
+        kept = answer.headers["cache-control"]
+        assert (again.status_code, again.content, again.headers["cache-control"]) == (
+            304,
+            b"",
+            kept,
+        )
+        found[path] = "immutable" in kept
+    assert found == {**dict.fromkeys(forever, True), **dict.fromkeys(others, False)}
+
+
+def test_writes_take_a_key(described: dict[str, Any]) -> None:
+    """Those that change something, and no other operation."""
+    found = {
+        told["operationId"]
+        for methods in described["paths"].values()
+        for told in methods.values()
+        if any(p["name"] == "Idempotency-Key" for p in told["parameters"])
+    }
+    assert found == {"activate", "rollBack"}
+
+
+def test_the_page_shows_what_answers_are(service: Serving, tokens: dict[str, str]) -> None:
+    """Each schema has a section that its operations lead to."""
+    page = service.get("/api", headers=bearer(tokens["viewer"])).text
+    assert '<a href="#schema-Decision">Decision</a>' in page
+    assert 'id="schema-Decision"' in page
+    assert "Everything that is known of a decision" in page
