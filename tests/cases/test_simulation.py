@@ -165,7 +165,10 @@ def finish(at: float, name: str) -> dict[str, Any]:
             [create(1, a_pod("a")), create(2, a_pod("a"))],
             "events.jsonl:2: pod `default/a` was created before",
         ),
-        ([finish(1, "a"), finish(2, "a")], "events.jsonl:2: pod `default/a` finished before"),
+        (
+            [create(0, a_pod("a")), finish(1, "a"), finish(2, "a")],
+            "events.jsonl:3: pod `default/a` finished before",
+        ),
         ([{"t": 1, "op": "remove", "kind": "Node"}], "`remove` needs `kind` and `name`"),
     ],
 )
