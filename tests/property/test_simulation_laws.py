@@ -1,8 +1,8 @@
 """Laws of simulations: of pods, of nodes, of work and of time.
 
-Traces are small and contended: pods of three sizes and priorities on few nodes. In most of them some
-run at the start, and nodes and budgets of every form change on the way. Pods request one resource, so
-that a node's room is a number.
+Traces are small and contended: pods of three sizes and priorities on few nodes. In most of them
+some run at the start, and nodes and budgets of every form change on the way. Pods request one
+resource, so that a node's room is a number.
 """
 
 from __future__ import annotations
