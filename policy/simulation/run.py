@@ -69,16 +69,7 @@ def simulate(
     extenders, which answer for the cluster as it is, and where no time passes.
     """
     options = options or Options()
-    if options.length_ms is None and trace.end_ms <= trace.start_ms:
-        raise TraceError(
-            f"trace `{trace.name}`: no time passes, as nothing happens after its start",
-            help="say with `--for` how long to simulate, or give it an event when it is to end",
-        )
-    if rules.extenders:
-        raise TraceError(
-            f"rule set `{rules.name}` names extenders, which know nothing of a simulated cluster",
-            help="simulate with a rule set without `extenders`",
-        )
+    require_possible(trace, rules, options)
     clock = VirtualClock(trace.start_ms)
     scheduler = Scheduler(
         journal or Unrecorded(objects_at_start(trace)),
@@ -122,6 +113,20 @@ def simulate(
         trail=simulator.lives.trail,
         format=FORMAT,
     )
+
+
+def require_possible(trace: Trace, rules: RuleSet, options: Options) -> None:
+    """Raises TraceError for what `simulate` refuses."""
+    if options.length_ms is None and trace.end_ms <= trace.start_ms:
+        raise TraceError(
+            f"trace `{trace.name}`: no time passes, as nothing happens after its start",
+            help="say with `--for` how long to simulate, or give it an event when it is to end",
+        )
+    if rules.extenders:
+        raise TraceError(
+            f"rule set `{rules.name}` names extenders, which know nothing of a simulated cluster",
+            help="simulate with a rule set without `extenders`",
+        )
 
 
 def objects_at_start(trace: Trace) -> list[ClusterObject]:
