@@ -199,6 +199,7 @@ def command(
 
     options.refuse_beside("`--dry-run`", dry_run, "keep", "into")
     options.refuse_beside("`--keep`", keep is not None, "jobs", "dask")
+    options.refuse_beside("`--workload`", workload is not None, "durations")
     workers = options.workers(jobs, dask)
     _require_one_source(trace, workload, from_record, truth)
     options.need("--from-record", from_record, "since", "cluster")
@@ -214,13 +215,14 @@ def command(
         scheduler=scheduler,
     )
     if from_record:
+        from policy.simulation.budgets import noted
         from policy.simulation.recorded import from_record as recorded
 
         with session.open_store(db) as store:
             found = recorded(
                 store, cluster, since_ms=options.millis(since), durations=Durations(durations)
             )
-        trace_of: Callable[[int], Trace] = Always(_with_objects(found, nodes))
+        trace_of: Callable[[int], Trace] = Always(noted(_with_objects(found, nodes)))
     elif workload is not None:
         from policy.simulation.workload import Generated, read_workload
 
@@ -257,9 +259,11 @@ def command(
         results += [replace(real, seed=seed) for seed in range(seeds)]
     simulate_view.show(results, form, notes=first.notes)
     bare = "never" if bare_come_back is None else f"after {bare_come_back} s"
+    reading = any(rules.history_needs for rules in rule_sets)
+    past = "; `history.*` knows nothing of the time before the start" if reading else ""
     output.say(
         f"assumed: evicted pods come back after {come_back} s with their {restart} work, those"
-        f" without a controller {bare}; budgets follow"
+        f" without a controller {bare}; budgets follow{past}"
     )
     return Exit.OK
 

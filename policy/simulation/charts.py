@@ -166,6 +166,8 @@ def _marks(steps: Iterable[float], top: float, shown: Callable[[float], str]) ->
 
 def _times(seconds: float) -> list[Mark]:
     """Marks in the largest unit of which there are at least two."""
+    if not seconds:  # a simulation that was recorded when no time was not refused yet
+        return [Mark(at=_x(0), text="0 s")]
     units = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
     name, size = next((u for u in units if seconds >= 2 * u[1]), units[-1])
     steps, _ = _steps(seconds / size)

@@ -20,7 +20,9 @@ class KnownRuntime:
 
     pod: Pod
     arrives_ms: int
-    ends_ms: int | None  #: it finished, failed or was deleted then
+    ends_ms: (
+        int | None
+    )  #: it finished, failed or was deleted then; not before it came or got a node
     ran_from_ms: int | None  #: the last time that it got a node while it was watched
     truth: bool  #: it is known when pods got their nodes
 
@@ -72,7 +74,7 @@ def _task(one: KnownRuntime, start_ms: int) -> TracePod:
     if one.truth and one.ran_from_ms is None:
         return TracePod(pod=pod, arrives_ms=one.arrives_ms, work_ms=None, withdrawn_ms=one.ends_ms)
     since = one.arrives_ms if one.ran_from_ms is None else one.ran_from_ms
-    return TracePod(pod=pod, arrives_ms=one.arrives_ms, work_ms=max(0, one.ends_ms - since))
+    return TracePod(pod=pod, arrives_ms=one.arrives_ms, work_ms=one.ends_ms - since)
 
 
 def _running(one: KnownRuntime, start_ms: int) -> TracePod:
@@ -85,7 +87,7 @@ def _running(one: KnownRuntime, start_ms: int) -> TracePod:
     work = one.ends_ms - since
     if one.ran_from_ms is not None:  # it was evicted and began anew
         left = work = one.ends_ms - one.ran_from_ms
-    return TracePod(pod=pod, arrives_ms=start_ms, work_ms=max(0, work), left_ms=max(0, left))
+    return TracePod(pod=pod, arrives_ms=start_ms, work_ms=work, left_ms=left)
 
 
 def _by_siblings(found: Sequence[TracePod]) -> tuple[list[TracePod], int]:

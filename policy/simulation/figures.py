@@ -17,6 +17,9 @@ CURVE: Final = tuple(range(101))
 """Percentiles of the curve of waiting times."""
 
 
+_NONE_LEFT: Final = frozenset({Where.DONE, Where.WITHDRAWN})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
     """Percentiles in milliseconds; None where the pod at that place never got there.
@@ -44,11 +47,16 @@ class Figures:
     evictions: int
     repeats: int  #: evictions of a workload within an hour of another one
     pdb_violations: int
-    run_ms: int  #: pod milliseconds of running
+    run_ms: int  #: pod milliseconds of running in the simulated time
     done_ms: int
-    lost_ms: int
+    lost_ms: int  #: work that was thrown away, with what was done of it before the simulated time
     lost_cpu_ms: int  #: thousandths of a cpu times milliseconds, thrown away
     wait_curve: tuple[int | None, ...]  #: waits at `CURVE`; empty where no pod came
+    #: of `lost_ms`, what was done before the simulated time: run == done + lost - lost before
+    lost_before_ms: int = 0
+    #: work that is left at the end, of pods that have an end and were not withdrawn; None in a
+    #: recorded result of format 1
+    remaining_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,10 +138,12 @@ def _figures(
         evictions=len(evictions),
         repeats=repeats,
         pdb_violations=sum(e.pdb_violating for e in evictions),
-        run_ms=sum(life.done_ms + life.lost_ms for life in present),
+        run_ms=sum(life.done_ms + life.lost_ms - life.lost_before_ms for life in present),
         done_ms=sum(life.done_ms for life in present),
         lost_ms=sum(life.lost_ms for life in present),
-        lost_cpu_ms=sum(e.lost_ms * e.cpu_milli for e in evictions),
+        lost_cpu_ms=sum(life.lost_ms * life.cpu_milli for life in present),
+        lost_before_ms=sum(life.lost_before_ms for life in present),
+        remaining_ms=sum(life.left_ms or 0 for life in present if life.where not in _NONE_LEFT),
         wait_curve=tuple(_at(ordered, p) for p in CURVE) if ordered else (),
     )
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from dataclasses import replace as replaced
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,8 +18,18 @@ import msgspec
 from msgspec.structs import replace
 
 from policy.cluster import times
-from policy.cluster.objects import ClusterObject, Pod, PriorityClass, key_of, kind_of
+from policy.cluster.digest import Change
+from policy.cluster.objects import (
+    KINDS,
+    NAMESPACED,
+    ClusterObject,
+    Pod,
+    PriorityClass,
+    key_of,
+    kind_of,
+)
 from policy.manifests import ManifestError, read, read_dicts, resolve
+from policy.simulation.budgets import noted
 from policy.simulation.durations import KnownRuntime, tasks
 from policy.simulation.options import Durations
 from policy.simulation.trace import Trace, TraceError, TraceEvent
@@ -34,10 +46,10 @@ class _Read:
     """What the events hold."""
 
     pods: list[dict[str, Any]] = field(default_factory=list)
-    created: dict[str, tuple[int, int]] = field(default_factory=dict)  # key -> (ms, line)
+    lines: list[int] = field(default_factory=list)  # parallel to `pods`
+    created: dict[str, int] = field(default_factory=dict)  # key -> ms
     finished: dict[str, int] = field(default_factory=dict)
-    objects: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
-    removed: list[tuple[int, str, str]] = field(default_factory=list)
+    changes: list[tuple[int, Change]] = field(default_factory=list)
     last_ms: int = 0
 
 
@@ -64,30 +76,27 @@ def read_trace(
         kinds = {kind_of(o) for o in other}
         here = [*(o for o in here if kind_of(o) not in kinds), *other]
     events_file = _found(folder, "events.jsonl")
-    events = _events(events_file)
-    classes = [o for o in here if kind_of(o) == "PriorityClass"]
-    pods, others = _new_objects(events, classes, events_file)
+    reader = _EventReader(events_file, here)
+    events = reader.read()
+    pods = reader.pods()
     start_ms = _start(here)
-    _require_known(events, here, events_file)
-    truth = _last_runs(folder) if _optional(folder, "truth.jsonl") is not None else None
+    told = _optional(folder, "truth.jsonl") is not None
+    truth = _last_runs(folder, events.finished) if told else None
     known = [
         *_there(here, events, truth, start_ms),
         *_coming(pods, events, truth, start_ms),
     ]
     found, notes = tasks(known, start_ms=start_ms, durations=durations)
-    changes = [
-        *(TraceEvent(at_ms=start_ms + at, change=(kind_of(o), key_of(o), o)) for at, o in others),
-        *(TraceEvent(at_ms=start_ms + at, change=(k, n, None)) for at, k, n in events.removed),
-    ]
-    return Trace(
+    trace = Trace(
         name=folder.resolve().name,
         start_ms=start_ms,
         end_ms=start_ms + events.last_ms,
         objects=[o for o in here if not isinstance(o, Pod)],
         tasks=found,
-        events=sorted(changes, key=lambda e: e.at_ms),
+        events=[TraceEvent(at_ms=start_ms + at, change=change) for at, change in events.changes],
         notes=notes,
     )
+    return noted(trace)
 
 
 # --- files ---------------------------------------------------------------------------------------
@@ -123,8 +132,8 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         raise TraceError(f"{path}: {said.message if said else 'not a whole gzip file'}") from exc
 
 
-def _decoded(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Place and value of every line, in ascending time."""
+def _decoded(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Number, place and value of every line, in ascending time."""
     decode = msgspec.json.Decoder().decode
     last = 0.0
     for number, line in _lines(path):
@@ -144,54 +153,146 @@ def _decoded(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 help="events stand in the order of their time",
             )
         last = at
-        yield place, value
+        yield number, place, value
 
 
 # --- what they hold ------------------------------------------------------------------------------
 
 
-def _events(path: Path) -> _Read:
-    found = _Read()
-    for place, value in _decoded(path):
-        at = _millis(value["t"])
-        found.last_ms = at
-        op = value.get("op")
-        if op in {"create", "finish"}:
-            _pod_event(found, place, value, op, at)
-        elif op == "put":
-            found.objects.append((at, {"place": place, "object": _mapping(value, "object", place)}))
-        elif op == "remove":
-            kind, name = value.get("kind"), value.get("name")
-            if not isinstance(kind, str) or not isinstance(name, str):
-                raise TraceError(f"{place}: `remove` needs `kind` and `name`")
-            found.removed.append((at, kind, name))
-        else:
+class _EventReader:
+    """Reads the events, each against what is there when it happens."""
+
+    def __init__(self, path: Path, here: Sequence[ClusterObject]) -> None:
+        self._path = path
+        self._classes = [o for o in here if isinstance(o, PriorityClass)]
+        self._running = {key_of(o) for o in here if isinstance(o, Pod) and not _ended(o)}
+        self._ended = {key_of(o) for o in here if isinstance(o, Pod) and _ended(o)}
+        self._there = {(str(kind_of(o)), key_of(o)) for o in here if not isinstance(o, Pod)}
+        self._found = _Read()
+
+    def read(self) -> _Read:
+        """Everything but the pods, which are read together."""
+        found = self._found
+        for number, place, value in _decoded(self._path):
+            at = found.last_ms = _millis(value["t"])
+            match value.get("op"):
+                case "create":
+                    self._create(number, place, value, at)
+                case "finish":
+                    self._finish(place, value, at)
+                case "put":
+                    found.changes.append((at, self._put(number, place, value)))
+                case "remove":
+                    found.changes.append((at, self._remove(place, value)))
+                case op:
+                    raise TraceError(
+                        f"{place}: unknown `op` {msgspec.json.encode(op).decode()}",
+                        help="one of `create`, `finish`, `put`, `remove`",
+                    )
+        return found
+
+    def pods(self) -> list[Pod]:
+        """Those that are created, in the order of their lines."""
+        found = self._found
+        pods = []
+        for obj, number in zip(self._objects(found.pods, found.lines), found.lines, strict=True):
+            if not isinstance(obj, Pod):
+                raise TraceError(
+                    f"{self._path}:{number}: `pod` holds a {kind_of(obj)}",
+                    help="`create` is for pods; `put` another object",
+                )
+            pods.append(obj)
+        return pods
+
+    def _create(self, number: int, place: str, value: Mapping[str, Any], at: int) -> None:
+        pod, key = _pod_of(value, place)
+        again = "a pod that comes again is another one: give it another name"
+        if key in self._found.created:
+            raise TraceError(f"{place}: pod `{key}` was created before", help=again)
+        if key in self._running:
+            raise TraceError(f"{place}: pod `{key}` is in the cluster at the start", help=again)
+        self._found.created[key] = at
+        self._found.pods.append({"kind": "Pod", "apiVersion": "v1", **pod})
+        self._found.lines.append(number)
+
+    def _finish(self, place: str, value: Mapping[str, Any], at: int) -> None:
+        _, key = _pod_of(value, place)
+        if key in self._found.finished:
+            raise TraceError(f"{place}: pod `{key}` finished before")
+        if key not in self._running and key not in self._found.created:
+            if key in self._ended:
+                raise TraceError(f"{place}: pod `{key}` has ended before the trace begins")
             raise TraceError(
-                f"{place}: unknown `op` {msgspec.json.encode(op).decode()}",
-                help="one of `create`, `finish`, `put`, `remove`",
+                f"{place}: pod `{key}` finishes, and is neither in the cluster nor created before"
             )
-    return found
+        self._found.finished[key] = at
+
+    def _put(self, number: int, place: str, value: Mapping[str, Any]) -> Change:
+        (obj,) = self._objects([_mapping(value, "object", place)], [number])
+        if isinstance(obj, Pod):
+            raise TraceError(
+                f"{place}: `put` of a pod",
+                help="pods come with `create` and end with `finish`; who runs where is simulated",
+            )
+        kind, key = kind_of(obj), key_of(obj)
+        self._there.add((kind, key))
+        return kind, key, obj
+
+    def _remove(self, place: str, value: Mapping[str, Any]) -> Change:
+        kind, name = value.get("kind"), value.get("name")
+        if not isinstance(kind, str) or not isinstance(name, str):
+            raise TraceError(f"{place}: `remove` needs `kind` and `name`")
+        if kind == "Pod":
+            raise TraceError(f"{place}: `remove` of a pod", help="pods end with `finish`")
+        if kind not in KINDS:
+            raise TraceError(
+                f"{place}: unknown kind `{kind}`",
+                help=f"one of {', '.join(k for k in KINDS if k != 'Pod')}",
+            )
+        if (kind, name) not in self._there:
+            bare = kind in NAMESPACED and "/" not in name
+            raise TraceError(
+                f"{place}: there is no {kind} `{name}` then",
+                help=f"name it with its namespace: `default/{name}`" if bare else "",
+            )
+        self._there.remove((kind, name))
+        return kind, name, None
+
+    def _objects(
+        self, values: Sequence[Mapping[str, Any]], lines: Sequence[int]
+    ) -> list[ClusterObject]:
+        """The objects of some lines, one of each."""
+        try:
+            found = read_dicts(values)
+            objects = resolve(found.objects, known_classes=self._classes, places=found.places)
+        except ManifestError as exc:
+            problems = [
+                replaced(problem, source=f"{self._path}:{lines[problem.document - 1]}", document=0)
+                for problem in exc.problems
+            ]
+            raise TraceError(str(ManifestError(problems))) from exc
+        each = Counter(place.document for place in found.places)
+        for document, line in enumerate(lines, start=1):
+            if each[document] != 1:
+                raise TraceError(
+                    f"{self._path}:{line}: no object of a kind that is used here",
+                    help=f"one of {', '.join(KINDS)}; an event holds no list",
+                )
+        return objects
 
 
-def _pod_event(found: _Read, place: str, value: Mapping[str, Any], op: str, at: int) -> None:
+def _ended(pod: Pod) -> bool:
+    return pod.status.phase in {"Succeeded", "Failed"}
+
+
+def _pod_of(value: Mapping[str, Any], place: str) -> tuple[dict[str, Any], str]:
+    """The pod of an event, and its key."""
     pod = _mapping(value, "pod", place)
     meta = _mapping(pod, "metadata", f"{place}: pod")
     name = meta.get("name")
     if not isinstance(name, str) or not name:
         raise TraceError(f"{place}: `pod.metadata.name` is missing")
-    key = f"{meta.get('namespace') or 'default'}/{name}"
-    if op == "create":
-        if key in found.created:
-            raise TraceError(
-                f"{place}: pod `{key}` was created before",
-                help="a pod that comes again is another one: give it another name",
-            )
-        found.created[key] = (at, len(found.pods))
-        found.pods.append({"kind": "Pod", "apiVersion": "v1", **pod})
-    elif key in found.finished:
-        raise TraceError(f"{place}: pod `{key}` finished before")
-    else:
-        found.finished[key] = at
+    return pod, f"{meta.get('namespace') or 'default'}/{name}"
 
 
 def _mapping(value: Mapping[str, Any], name: str, place: str) -> dict[str, Any]:
@@ -201,54 +302,37 @@ def _mapping(value: Mapping[str, Any], name: str, place: str) -> dict[str, Any]:
     return found
 
 
-def _new_objects(
-    events: _Read, classes: Sequence[ClusterObject], path: Path
-) -> tuple[list[Pod], list[tuple[int, ClusterObject]]]:
-    known = [c for c in classes if isinstance(c, PriorityClass)]
-    try:
-        read_pods = read_dicts(events.pods)
-        resolved = resolve(read_pods.objects, known_classes=known, places=read_pods.places)
-        read_others = read_dicts(o["object"] for _, o in events.objects)
-        others = resolve(read_others.objects, known_classes=known, places=read_others.places)
-    except ManifestError as exc:
-        raise TraceError(f"{path}: {exc}") from exc
-    if len(resolved) != len(events.pods) or len(others) != len(events.objects):
-        raise TraceError(f"{path}: it holds objects of kinds that are not used here")
-    pods = [pod for pod in resolved if isinstance(pod, Pod)]
-    return pods, [(at, o) for (at, _), o in zip(events.objects, others, strict=True)]
-
-
-def _require_known(events: _Read, here: Iterable[ClusterObject], path: Path) -> None:
-    known = {key_of(o) for o in here if isinstance(o, Pod)}
-    for key in events.finished:
-        if key not in known and key not in events.created:
-            raise TraceError(
-                f"{path}: pod `{key}` finishes, and is neither in the cluster nor created"
-            )
-
-
 def read_truth(folder: str | Path) -> Iterator[tuple[int, str, str]]:
     """What `truth.jsonl` of a trace folder tells of pods, in the order of time.
 
     Milliseconds after the start, what happened (`bind`, `evict`, ...), and the pod's key. Raises
     TraceError, also where the folder has none.
     """
+    return ((at, op, key) for _, at, op, key in _truth(folder))
+
+
+def _truth(folder: str | Path) -> Iterator[tuple[str, int, str, str]]:
+    """The same, with the place of each."""
     path = _found(Path(folder), "truth.jsonl")
-    for place, value in _decoded(path):
+    for _, place, value in _decoded(path):
         op, key = value.get("op"), value.get("pod")
         if not isinstance(op, str):
             raise TraceError(f"{place}: `op` is missing")
         if isinstance(key, str):
-            yield _millis(value["t"]), op, key
+            yield place, _millis(value["t"]), op, key
         elif op in _RAN:
             raise TraceError(f"{place}: `pod` is missing")
 
 
-def _last_runs(folder: Path) -> dict[str, int | None]:
+def _last_runs(folder: Path, finished: Mapping[str, int]) -> dict[str, int | None]:
     """When each pod that truth tells of got its node last, in milliseconds after the start."""
     found: dict[str, int | None] = {}
-    for at, op, key in read_truth(folder):
+    for place, at, op, key in _truth(folder):
         if op == "bind":
+            if at > finished.get(key, at):
+                raise TraceError(
+                    f"{place}: pod `{key}` gets a node after its `finish` in `events.jsonl`"
+                )
             found[key] = at
     return found
 
@@ -273,14 +357,9 @@ def _there(
 ) -> Iterator[KnownRuntime]:
     """Pods of the cluster as it is at the start, those that have ended left out."""
     for pod in objects:
-        if not isinstance(pod, Pod) or pod.status.phase in {"Succeeded", "Failed"}:
+        if not isinstance(pod, Pod) or _ended(pod):
             continue
         key = key_of(pod)
-        if key in events.created:
-            raise TraceError(
-                f"pod `{key}` is in the cluster at the start, and an event creates it",
-                help="a pod that comes again is another one: give it another name",
-            )
         yield KnownRuntime(
             pod=_named(pod),
             arrives_ms=start_ms,
@@ -297,7 +376,7 @@ def _coming(
         key = key_of(pod)
         yield KnownRuntime(
             pod=_named(replace(pod, spec=replace(pod.spec, node_name=""))),
-            arrives_ms=start_ms + events.created[key][0],
+            arrives_ms=start_ms + events.created[key],
             ends_ms=_after(start_ms, events.finished.get(key)),
             ran_from_ms=_after(start_ms, (truth or {}).get(key)),
             truth=truth is not None,

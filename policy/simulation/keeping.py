@@ -11,7 +11,7 @@ import msgspec
 from policy.cluster import canonical
 from policy.rules.ruleset import RuleSet
 from policy.simulation.options import Options
-from policy.simulation.run import Result, objects_at_start, simulate
+from policy.simulation.run import Result, objects_at_start, require_possible, simulate
 from policy.simulation.trace import Trace, TraceError
 from policy.store import Origin, Store
 from policy.store.journal import StoreJournal
@@ -93,8 +93,9 @@ def simulate_and_keep(
     """`simulate`, with every decision and change recorded in a cluster of its own.
 
     clock: milliseconds since 1970 UTC, at which it is recorded. Raises TraceError where the cluster
-    exists.
+    exists, and for what `simulate` refuses.
     """
+    require_possible(trace, rules, options)
     if cluster in {known.name for known in store.state.clusters()}:
         raise TraceError(
             f"there is a cluster `{cluster}` already",

@@ -1,7 +1,8 @@
 """What becomes of every pod of a simulation: its runs, its waiting, the work it does and loses.
 
-INVARIANT: a pod is in one state at a time, and `elapsed == done + lost` over the time it ran, in
-milliseconds, exactly.
+INVARIANT: a pod is in one state at a time. In milliseconds, exactly: over the time that it ran,
+`elapsed == done + lost - before`, where `before` is what of the lost work had been done before the
+simulated time; where its work has an end, `done + left` is that work, and `before` once more.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from policy.cluster import times
 from policy.cluster.requests import CPU, pod_requests
 from policy.preemption.columns import workload_of
 from policy.simulation.options import Restart
@@ -57,6 +59,8 @@ class Life:
     evictions: int = 0
     done_ms: int = 0  #: work that counts
     lost_ms: int = 0  #: work that was thrown away
+    before_ms: int = 0  #: how long the run that is on had lasted when the simulated time began
+    lost_before_ms: int = 0  #: of `lost_ms`, the work that was done before the simulated time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +73,6 @@ class SimulatedEviction:
     priority: int
     preemptor: str
     preemptor_priority: int
-    lost_ms: int
-    cpu_milli: int
     pdb_violating: bool
 
 
@@ -108,6 +110,8 @@ class Lives:
         self._go(life, Where.RUNNING, self.start_ms, "running")
         life.started_ms = life.first_start_ms = self.start_ms
         life.left_ms = life.task.left_ms
+        began = times.parse_optional(life.task.pod.status.start_time)
+        life.before_ms = 0 if began == times.MISSING else max(0, self.start_ms - began)
         life.starts = 1
 
     # --- what happens ---------------------------------------------------------------------------
@@ -138,7 +142,7 @@ class Lives:
         life = self.by_key[key]
         if life.where is not Where.RUNNING:
             return  # it was leaving before the trace began, or its run ended at this instant
-        lost = self._stop(life, at_ms, keep=self._restart is Restart.REMAINING)
+        self._stop(life, at_ms, keep=self._restart is Restart.REMAINING)
         life.evictions += 1
         self._go(life, Where.LEAVING, at_ms, f"evicted for {preemptor}")
         self.evictions.append(
@@ -149,8 +153,6 @@ class Lives:
                 priority=life.priority,
                 preemptor=preemptor,
                 preemptor_priority=preemptor_priority,
-                lost_ms=lost,
-                cpu_milli=life.cpu_milli,
                 pdb_violating=pdb_violating,
             )
         )
@@ -218,20 +220,21 @@ class Lives:
             for name, amount in life.requests.items():
                 self.used[name].add(at_ms, change * amount)
 
-    def _stop(self, life: Life, at_ms: int, *, keep: bool) -> int:
-        """A run ends; how much of it is lost."""
+    def _stop(self, life: Life, at_ms: int, *, keep: bool) -> None:
+        """A run ends; what it did counts, or is lost with what it did before the simulated time."""
         assert life.started_ms is not None
         ran = at_ms - life.started_ms
         assert ran >= 0, "time runs backwards"
         life.started_ms = None
+        before, life.before_ms = life.before_ms, 0
         if keep:
             life.done_ms += ran
             if life.left_ms is not None:
                 life.left_ms -= ran
-            return 0
-        life.lost_ms += ran
+            return
+        life.lost_ms += before + ran
+        life.lost_before_ms += before
         life.left_ms = life.task.work_ms
-        return ran
 
 
 def _life(task: TracePod) -> Life:

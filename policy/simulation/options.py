@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
 from policy.scheduling.order import DEFAULT_SCHEDULER
 
@@ -39,3 +40,6 @@ class Options:
     #: how long after its start the simulation ends; None: with the trace
     length_ms: int | None = None
     scheduler: str = DEFAULT_SCHEDULER  #: pods that name it are scheduled
+    #: what rules that read `history.*` know of the time before the start; nothing, also where the
+    #: trace comes from a record
+    history: Literal["empty"] = "empty"

@@ -151,7 +151,8 @@ class _Reader:
         seen = self._by_key.get(key)
         if seen is None:
             return
-        if after.spec.node_name and (before is None or not before.spec.node_name):
+        placed = after.spec.node_name and (before is None or not before.spec.node_name)
+        if placed and seen.ends_ms is None:
             seen.ran_from_ms = at
         if terminated(after) and seen.ends_ms is None:
             seen.ends_ms = at

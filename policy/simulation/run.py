@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from policy.cluster.digest import Change, HistoryFigures
 from policy.cluster.objects import ClusterObject
@@ -19,6 +20,9 @@ from policy.simulation.figures import Figures, Timeline
 from policy.simulation.options import Options
 from policy.simulation.simulator import Simulator
 from policy.simulation.trace import Trace, TraceError
+
+FORMAT: Final = 2
+"""What the figures of a result mean; docs/formats.md says what each number changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +47,7 @@ class Result:
     cycles: int  #: those that were certain to fail count like the others
     outcomes: Mapping[str, int]  #: of the cycles that were made, by outcome
     trail: str  #: digest of everything that happened, in order
+    format: int = 1  #: `FORMAT` when it was made; results of the first do not say it
 
 
 def simulate(
@@ -61,14 +66,10 @@ def simulate(
     (`objects_at_start`). None: nothing is kept. every_cycle: make also the cycles whose result is
     certain; they change nothing but the time that it takes. on_event: called with the instant (ms)
     and the words of everything that happens. Raises TraceError for rules that name
-    extenders, which answer for the cluster as it is.
+    extenders, which answer for the cluster as it is, and where no time passes.
     """
     options = options or Options()
-    if rules.extenders:
-        raise TraceError(
-            f"rule set `{rules.name}` names extenders, which know nothing of a simulated cluster",
-            help="simulate with a rule set without `extenders`",
-        )
+    require_possible(trace, rules, options)
     clock = VirtualClock(trace.start_ms)
     scheduler = Scheduler(
         journal or Unrecorded(objects_at_start(trace)),
@@ -110,7 +111,22 @@ def simulate(
         cycles=simulator.cycles,
         outcomes=dict(sorted(simulator.outcomes.items())),
         trail=simulator.lives.trail,
+        format=FORMAT,
     )
+
+
+def require_possible(trace: Trace, rules: RuleSet, options: Options) -> None:
+    """Raises TraceError for what `simulate` refuses."""
+    if options.length_ms is None and trace.end_ms <= trace.start_ms:
+        raise TraceError(
+            f"trace `{trace.name}`: no time passes, as nothing happens after its start",
+            help="say with `--for` how long to simulate, or give it an event when it is to end",
+        )
+    if rules.extenders:
+        raise TraceError(
+            f"rule set `{rules.name}` names extenders, which know nothing of a simulated cluster",
+            help="simulate with a rule set without `extenders`",
+        )
 
 
 def objects_at_start(trace: Trace) -> list[ClusterObject]:

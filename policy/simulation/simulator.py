@@ -77,7 +77,10 @@ class Simulator(DecisionLoop):
         self.cycles = 0
         self.outcomes: dict[str, int] = {}
         self._foregone = None if every_cycle else Foregone(rules, scheduler.snapshot)
-        self._budgets = DisruptionController(scheduler.snapshot)
+        snapshot = scheduler.snapshot
+        self._budgets = DisruptionController(
+            snapshot.budgets, (pod for _, _, pod in snapshot.in_order()), trace.events
+        )
         super().__init__(scheduler, rules, clock=clock, name=options.scheduler)
         self._count_capacity(scheduler.snapshot)
         self._expect_trace()
@@ -194,8 +197,10 @@ class Simulator(DecisionLoop):
                 self._expect(task.arrives_ms, _ARRIVED, key, 0)
             elif task.pod.metadata.deletion_timestamp:
                 self._expect_gone(key, task.pod)
-            elif task.left_ms is not None:
-                self._expect(self.lives.start_ms + task.left_ms, _DONE, key, life.run)
+            else:
+                self._budgets.comes(key, task.pod)
+                if task.left_ms is not None:
+                    self._expect(self.lives.start_ms + task.left_ms, _DONE, key, life.run)
             if task.withdrawn_ms is not None:
                 self._expect(task.withdrawn_ms, _WITHDRAWN, key, 0)
         for number, event in enumerate(self._others):
@@ -225,7 +230,7 @@ class Simulator(DecisionLoop):
             for change in self._starts(now):
                 changes[change[0], change[1]] = change
         self._make(tuple(changes.values()))
-        self._make(tuple(self._budgets.changes(self._scheduler.snapshot)))
+        self._make(tuple(self._budgets.changes()))
         self._feed.flush()
 
     def _nothing_happened(self, now: int) -> bool:
@@ -254,9 +259,11 @@ class Simulator(DecisionLoop):
         match kind:
             case _ if kind == _ARRIVED and life.where is Where.AHEAD:
                 self.lives.arrived(key, at)
+                self._budgets.comes(key, life.task.pod)
                 return (("Pod", key, _created(life.task.pod, at)),)
             case _ if kind == _DONE and life.run == number:
                 self.lives.done(key, at)
+                self._budgets.ends(key, life.task.pod)
                 return (("Pod", key, None),)
             case _ if kind == _GONE and self._is_leaving(life, at):
                 return self._leaves(life, at)
@@ -284,7 +291,9 @@ class Simulator(DecisionLoop):
         self.lives.gone(key, at, returns=delay is not None)
         if delay == 0:
             return self._returns(life, at)
-        if delay is not None:
+        if delay is None:
+            self._budgets.ends(key, life.task.pod)
+        else:
             self._expect(at + delay, _RETURNED, key, 0)
         return (("Pod", key, None),)
 
@@ -294,11 +303,15 @@ class Simulator(DecisionLoop):
         index = snapshot.nodes.index.get(name)
         found: list[Change] = []
         if index is not None:
-            for _, key, _ in snapshot.in_order(among=snapshot.node == index):
+            for _, key, pod in snapshot.in_order(among=snapshot.node == index):
                 life = self.lives.by_key[key]
-                if life.where in {Where.RUNNING, Where.LEAVING}:
-                    self.lives.stranded(key, at)
+                if life.where in {Where.WAITING, Where.RUNNING, Where.LEAVING}:
+                    # One that was leaving when the trace began does not come back, here either.
+                    if not pod.metadata.deletion_timestamp:
+                        self.lives.stranded(key, at)
                     found += self._leaves(life, at)
+            # Those that were placed there in the cycle that has just ended do not start.
+            self._starting = [(key, node) for key, node in self._starting if node != name]
         return found
 
     def _returns(self, life: Life, at: int) -> Sequence[Change]:
@@ -312,6 +325,7 @@ class Simulator(DecisionLoop):
         key = life.task.key
         before = life.where
         self.lives.withdrawn(key, at)
+        self._budgets.ends(key, life.task.pod)
         self.nominations.ended(key)
         return () if before in {Where.AHEAD, Where.AWAY} else (("Pod", key, None),)
 

@@ -18,7 +18,7 @@ from policy.simulation import figures
 from policy.simulation.folder import read_truth
 from policy.simulation.lives import Lives, Where
 from policy.simulation.options import Options, Restart
-from policy.simulation.run import Result
+from policy.simulation.run import FORMAT, Result
 from policy.simulation.trace import Trace
 
 NAME: Final = "what happened"
@@ -83,6 +83,7 @@ def what_happened(trace: Trace, folder: str | Path, options: Options) -> Result:
         cycles=0,
         outcomes={},
         trail=lives.trail,
+        format=FORMAT,
     )
 
 

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from policy.cluster.objects import ClusterObject, OwnerReference, Pod
+from policy.cluster.quantities import QuantityError, nano
 from policy.manifests import ManifestError, from_dicts
 from policy.simulation.files import read_model
 from policy.simulation.folder import EPOCH_MS
@@ -44,6 +45,23 @@ def _time(text: str) -> str:
 
 
 Time = Annotated[str, AfterValidator(_time)]
+
+
+def _some_time(text: str) -> str:
+    if millis(text) == 0:
+        raise ValueError("`length` is longer than nothing")
+    return text
+
+
+def _not_negative(amounts: dict[str, str | int]) -> dict[str, str | int]:
+    for name, amount in amounts.items():
+        try:
+            negative = nano(amount) < 0
+        except QuantityError:
+            continue  # a node with it is refused, by its field
+        if negative:
+            raise ValueError(f"a node has no negative amount of `{name}`")
+    return amounts
 
 
 class _Model(BaseModel):
@@ -155,7 +173,7 @@ class NodeKind(_Model):
 
     name: str = Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
     count: int = Field(ge=1, le=100_000)
-    allocatable: dict[str, str | int]
+    allocatable: Annotated[dict[str, str | int], AfterValidator(_not_negative)]
     labels: dict[str, str] = {}
 
 
@@ -193,7 +211,7 @@ class WorkloadFile(_Model):
     apiVersion: Literal["policy/v1"]
     kind: Literal["Workload"]
     metadata: Metadata
-    length: Time
+    length: Annotated[Time, AfterValidator(_some_time)]
     nodes: list[NodeKind] = []
     objects: list[dict[str, Any]] = []
     pods: list[Pods] = Field(min_length=1)

@@ -81,6 +81,10 @@ def test_processes_change_nothing(policy: Policy) -> None:
             [".", "--rules", "kube-1.36", "--bare-come-back", "soon"],
             "`soon` is neither a number of seconds nor `never`",
         ),
+        (
+            ["--workload", "w.yaml", "--rules", "kube-1.36", "--durations", "siblings"],
+            "`--durations` means nothing beside `--workload`",
+        ),
     ],
 )
 def test_what_cannot_be_simulated_is_said(

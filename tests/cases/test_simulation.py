@@ -154,6 +154,19 @@ def finish(at: float, name: str) -> dict[str, Any]:
     return {"t": at, "op": "finish", "pod": {"metadata": {"name": name}}}
 
 
+def put(at: float, obj: dict[str, Any]) -> dict[str, Any]:
+    return {"t": at, "op": "put", "object": {"apiVersion": "v1", **obj}}
+
+
+def gone(at: float, kind: str, name: str) -> dict[str, Any]:
+    return {"t": at, "op": "remove", "kind": kind, "name": name}
+
+
+def a_node(name: str, *, cpu: str = "4", **spec: Any) -> dict[str, Any]:
+    status = {"allocatable": {"cpu": cpu, "pods": "10"}}
+    return {"kind": "Node", "metadata": {"name": name}, "spec": spec, "status": status}
+
+
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
@@ -165,24 +178,73 @@ def finish(at: float, name: str) -> dict[str, Any]:
             [create(1, a_pod("a")), create(2, a_pod("a"))],
             "events.jsonl:2: pod `default/a` was created before",
         ),
-        ([finish(1, "a"), finish(2, "a")], "events.jsonl:2: pod `default/a` finished before"),
+        (
+            [create(0, a_pod("a")), finish(1, "a"), finish(2, "a")],
+            "events.jsonl:3: pod `default/a` finished before",
+        ),
         ([{"t": 1, "op": "remove", "kind": "Node"}], "`remove` needs `kind` and `name`"),
+        ([gone(1, "Nodee", "n1")], "events.jsonl:1: unknown kind `Nodee`"),
+        ([gone(1, "Node", "n7")], "events.jsonl:1: there is no Node `n7` then"),
+        (
+            [gone(1, "Node", "n1"), gone(1, "Node", "n1")],
+            "events.jsonl:2: there is no Node `n1` then",
+        ),
+        ([gone(1, "Pod", "default/old")], "events.jsonl:1: `remove` of a pod"),
+        ([put(1, {"kind": "Pod", **a_pod("a")})], "events.jsonl:1: `put` of a pod"),
+        ([put(1, {"kind": "Lease"})], "events.jsonl:1: no object of a kind that is used here"),
+        (
+            [put(0, a_node("n2")), put(1, a_node("n2", cpu="much"))],
+            "events.jsonl:2: Node n2: status.allocatable.cpu: `much` is not a quantity",
+        ),
+        (
+            [create(0, a_pod("a")), finish(1, "a"), create(2, a_pod("b", containers="x"))],
+            "events.jsonl:3: Pod b: spec.containers: expected a list, got the string `x`",
+        ),
+        (
+            [finish(0, "old"), create(2, a_pod("b", priorityClassName="none"))],
+            "events.jsonl:2: Pod default/b: spec.priorityClassName: unknown priority class `none`",
+        ),
+        (
+            [create(0, a_pod("a")), create(1, {**a_pod("b"), "kind": "Node", "spec": {}})],
+            "events.jsonl:2: `pod` holds a Node",
+        ),
+        ([create(1, a_pod("old"))], "events.jsonl:1: pod `default/old` is in the cluster"),
+        (
+            [finish(1, "a"), create(2, a_pod("a"))],
+            "events.jsonl:1: pod `default/a` finishes, and is neither in the cluster nor created",
+        ),
+        (
+            [create(0, a_pod("a")), finish(1, "ghost")],
+            "events.jsonl:2: pod `default/ghost` finishes, and is neither in the cluster nor",
+        ),
+        ([finish(1, "over")], "events.jsonl:1: pod `default/over` has ended before the trace"),
     ],
 )
 def test_a_wrong_event_is_named_with_its_line(tmp_path: Path, lines: Any, message: str) -> None:
     """Nothing of a trace is guessed: the file, the line and the field are said."""
+    over = {**a_pod("over"), "status": {"phase": "Succeeded"}}
     with pytest.raises(TraceError) as caught:
-        read_trace(written(tmp_path, *lines))
+        read_trace(written(tmp_path, *lines, pods=[a_pod("old", nodeName="n1"), over]))
     assert message in str(caught.value)
 
 
-def test_an_end_of_a_pod_that_no_one_knows_is_an_error(tmp_path: Path) -> None:
-    """A finish names a pod that was there or was created."""
+def test_a_pod_gets_no_node_after_its_end(tmp_path: Path) -> None:
+    """Its work would be less than nothing."""
+    told = {"t": 7, "op": "bind", "pod": "default/a"}
+    folder = written(tmp_path, create(1, a_pod("a")), finish(5, "a"), truth=[told])
     with pytest.raises(TraceError) as caught:
-        read_trace(written(tmp_path, finish(1, "ghost")))
-    assert "pod `default/ghost` finishes, and is neither in the cluster nor created" in str(
-        caught.value
-    )
+        read_trace(folder)
+    assert "truth.jsonl:1: pod `default/a` gets a node after its `finish`" in str(caught.value)
+
+
+@pytest.mark.parametrize("lines", [[], [create(0, a_pod("a"))]])
+def test_a_trace_of_no_time_is_refused(tmp_path: Path, lines: Any) -> None:
+    """With a length of its own the simulation goes on beyond the last event."""
+    trace = read_trace(written(tmp_path, *lines))
+    with pytest.raises(TraceError, match="no time passes") as caught:
+        simulate(trace, rule_set("kube-1.36"))
+    found = simulate(trace, rule_set("kube-1.36"), options=Options(length_ms=1000)).everyone
+    assert ("--for" in caught.value.help, found.started) == (True, len(lines))
 
 
 def test_work_is_the_last_run_that_the_truth_shows(tmp_path: Path) -> None:
@@ -267,6 +329,102 @@ def test_a_node_that_goes_takes_its_room_along(tmp_path: Path) -> None:
         {"cpu": round((29.995 + 14.995) / 45, 6)},
         14_995,
     )
+
+
+def wanting(name: str, cpu: int, priority: int = 0, **more: Any) -> dict[str, Any]:
+    containers = [{"name": "c", "resources": {"requests": {"cpu": str(cpu)}}}]
+    return a_pod(name, priority=priority, containers=containers, **more)
+
+
+def test_an_object_changes_as_often_as_it_is_put(tmp_path: Path) -> None:
+    """Cordoned and uncordoned again, replaced at one instant, in the order of the lines."""
+    folder = written(
+        tmp_path,
+        put(1, a_node("n1", unschedulable=True)),
+        create(2, wanting("a", 2)),
+        put(20, a_node("n1")),
+        gone(40, "Node", "n1"),
+        put(40, a_node("n1")),
+        finish(62, "a"),
+    )
+    told, _ = events(Options(), folder)
+    assert told == [
+        (1.0, "changed Node n1"),
+        (2.0, "default/a arrived"),
+        (20.0, "changed Node n1"),
+        (20.005, "default/a started n1"),
+        (40.0, "removed Node n1"),
+        (40.0, "default/a lost its node"),
+        (40.0, "default/a gone"),
+        (40.0, "default/a arrived"),
+        (40.0, "changed Node n1"),
+        (40.005, "default/a started n1"),
+    ]
+
+
+def test_work_that_is_lost_with_a_node_is_lost_cpu_too(tmp_path: Path) -> None:
+    """No eviction, and 2 cpu for the 19.995 s that were for nothing."""
+    folder = written(tmp_path, create(0, wanting("a", 2)), gone(20, "Node", "n1"), finish(60, "a"))
+    _, result = events(Options(), folder)
+    found = result.everyone
+    assert (found.evictions, found.lost_ms, found.lost_cpu_ms) == (0, 19_995, 39_990_000)
+
+
+def test_a_node_that_goes_at_the_end_of_a_cycle_takes_along_what_was_placed(tmp_path: Path) -> None:
+    """The pod has not started: nothing is lost, and it does not start on a node that is gone."""
+    folder = written(
+        tmp_path,
+        create(0, wanting("a", 2)),
+        gone(0.005, "Node", "n1"),
+        put(10, a_node("n2")),
+        finish(60, "a"),
+    )
+    told, result = events(Options(), folder)
+    assert (told[1:], result.everyone.lost_ms) == (
+        [
+            (0.005, "removed Node n1"),
+            (0.005, "default/a gone"),
+            (0.005, "default/a arrived"),
+            (10.0, "changed Node n2"),
+            (10.005, "default/a started n2"),
+        ],
+        0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("restart", "figures"),
+    [
+        # Ten hours and 60 s of 3 cpu; then the whole 11 h are to be done, of which it does 0.
+        (Restart.WHOLE, (36_060_000, 36_000_000, 3 * 36_060_000_000, 39_600_000, 3_600_000)),
+        (Restart.REMAINING, (0, 0, 0, 3_540_000, 3_600_000)),
+    ],
+)
+def test_lost_work_is_all_that_a_pod_has_done(
+    tmp_path: Path, restart: Restart, figures: tuple[int, ...]
+) -> None:
+    """A pod that has run for ten hours when the trace begins is evicted a minute later.
+
+    The cluster's other pod names the instant at which the trace begins.
+    """
+    old = wanting("old", 3, nodeName="n1")
+    old["status"] = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}
+    mark = wanting("mark", 0, nodeName="n1")
+    mark["status"] = {"phase": "Running", "startTime": "2026-01-01T10:00:00Z"}
+    folder = written(
+        tmp_path, create(60, wanting("high", 4, 9)), finish(3600, "old"), pods=[old, mark]
+    )
+    result = simulate(read_trace(folder), rule_set("kube-1.36"), options=Options(restart=restart))
+    low = result.by_priority[0]
+    assert (
+        low.lost_ms,
+        low.lost_before_ms,
+        low.lost_cpu_ms,
+        low.remaining_ms,
+        # `old` for a minute, `mark` for the hour.
+        low.done_ms + low.lost_ms - low.lost_before_ms - 60_000,
+    ) == figures
+    assert low.run_ms == 3_660_000
 
 
 def test_a_budget_counts_what_was_evicted(tmp_path: Path) -> None:

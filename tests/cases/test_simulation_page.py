@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from html.parser import HTMLParser
 from pathlib import Path
 
 from policy.simulation.charts import front, over_time, unbeaten
 from policy.simulation.folder import read_trace
+from policy.simulation.keeping import document, result_of
 from policy.simulation.options import Options
 from policy.simulation.page import page
 from policy.simulation.run import simulate
@@ -63,6 +65,27 @@ def test_the_page_is_whole_and_needs_nothing_else() -> None:
         ],
     )
     assert "a &lt;note&gt;" in page(results, ["a <note>"])
+
+
+def test_a_result_that_was_recorded_before_can_be_read(tmp_path: Path) -> None:
+    """Of format 1: without what was counted later, and perhaps of no time at all."""
+    result = simulate(read_trace(TRACE), rule_set("kube-1.36"), options=Options(length_ms=200_000))
+    told = document(result)
+    del told["format"]
+    for figures in (told["everyone"], *told["by_priority"].values()):
+        del figures["lost_before_ms"], figures["remaining_ms"]
+    options = told.pop("options")
+    del options["history"]
+    told["end_ms"] = told["start_ms"]
+    old = result_of(json.dumps(options), json.dumps(told))
+    assert (old.format, old.everyone.remaining_ms, old.everyone.lost_before_ms, old.options) == (
+        1,
+        None,
+        0,
+        result.options,
+    )
+    assert (result.format, result.everyone.remaining_ms) == (2, 0)
+    assert "0 s</text>" in page([old], [])
 
 
 def test_a_line_over_time_is_made_of_steps() -> None:

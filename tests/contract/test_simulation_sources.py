@@ -20,7 +20,7 @@ from policy.simulation.trace import TraceError
 from policy.simulation.workload import Generated, millis, read_workload
 from policy.store import Cause, Store
 from policy.store.journal import StoreJournal
-from tests.support.builders import NOW_MS, a_node, a_pod, objects, rule_set
+from tests.support.builders import NOW_MS, a_node, a_pdb, a_pod, objects, rule_set
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "simulation" / "workload.yaml"
 
@@ -93,6 +93,8 @@ def test_times(text: str, length: int) -> None:
         ("'1': 3,", "'1': many,", "`1` must be a number, not the text `many`"),
         ("{'1': 3, '2': 1}", "{}", "`choice` must not be empty"),
         ("{choice: {'1'", "{choices: {'1'", "unknown key `choices` in `pods[1].requests.cpu`"),
+        ("length: 1d", "length: 0s", "`length` is longer than nothing"),
+        ("{cpu: 16, ", "{cpu: -16, ", "a node has no negative amount of `cpu`"),
     ],
 )
 def test_a_mistake_is_named_with_its_line(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -124,6 +126,24 @@ def test_a_request_that_is_none_is_named_with_its_pods_and_field(tmp_path: Path)
     field = "spec.containers[0].resources.requests.cpu"
     assert str(caught.value) == f"workload: pods `report`: {field}: `2 cpus` is not a quantity"
     assert caught.value.help == "for example `500m`, `2`, `1536Mi`, `1G`"
+
+
+def test_a_budget_of_a_workload_protects_by_its_spec(tmp_path: Path) -> None:
+    """All pods are wanted, so every eviction violates it; there is no status to begin with."""
+    file = tmp_path / "workload.yaml"
+    file.write_text(
+        "apiVersion: policy/v1\nkind: Workload\nmetadata: {name: budgets}\nlength: 1h\n"
+        "nodes: [{name: n, count: 2, allocatable: {cpu: '4'}}]\n"
+        "objects:\n  - {apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {name: b},\n"
+        "     spec: {minAvailable: 100%, selector: {matchLabels: {app: x}}}}\n"
+        "pods:\n"
+        "  - {name: low, priority: 1, labels: {app: x}, arrivals: {every: 1m, exactly: true},\n"
+        "     requests: {cpu: '1'}, duration: {constant: 30m}}\n"
+        "  - {name: high, priority: 9, arrivals: {every: 5m}, requests: {cpu: '2'},\n"
+        "     duration: {constant: 10m}}\n"
+    )
+    found = simulate(Generated(read_workload(file))(0), rule_set("kube-1.36")).everyone
+    assert (found.evictions, found.pdb_violations) == (28, 28)
 
 
 # --- out of the record ---------------------------------------------------------------------------
@@ -179,6 +199,31 @@ def test_the_record_of_a_settled_cluster_is_a_trace(store: Store) -> None:
         (130_005, "default/high done"),
         (130_010, "default/low started n1"),
     ]
+
+
+def test_a_budget_that_is_recorded_with_another_spec_counts_from_then_on(store: Store) -> None:
+    """The spec of a recorded change is taken over, and what it allows is counted from it."""
+    pods = [a_pod(f"a{i}").labelled(app="a").priority(1).cpu(2).started(5) for i in range(2)]
+    made = a_pdb("b").selecting(app="a").budget
+    none, both = (replace(made, spec=replace(made.spec, min_available=least)) for least in (0, 2))
+    store.record.import_objects(
+        "default",
+        [*objects(a_node("n1").cpu(4).running(*pods)), none],
+        at_ms=NOW_MS,
+        source="test",
+    )
+    store.record.import_objects("default", [both], at_ms=NOW_MS + 10_000, source="test")
+    high = a_pod("high").priority(9).cpu(2).pod
+    store.record.import_objects("default", [high], at_ms=NOW_MS + 20_000, source="test")
+    end = a_node("n2").cpu(0).node
+    store.record.import_objects("default", [end], at_ms=NOW_MS + 30_000, source="test")
+    trace = from_record(store, "default", since_ms=None, durations=Durations.OBSERVED)
+    found = simulate(trace, rule_set("kube-1.36")).everyone
+    assert ([e.change[:2] for e in trace.events], found.evictions, found.pdb_violations) == (
+        [("PodDisruptionBudget", "default/b"), ("Node", "n2")],
+        1,
+        1,
+    )
 
 
 def test_pods_that_come_end_and_come_again_are_different_pods(store: Store) -> None:
