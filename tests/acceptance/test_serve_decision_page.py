@@ -151,7 +151,7 @@ def test_the_node_before_and_after_is_shown_at_once(viewer: Reading) -> None:
     assert viewer.section("1", "node").splitlines() == [
         "Node n0, before and after",
         "The state of revision 1, and what the decision makes of it. In the bars, filled: stays;"
-        " an outline: leaves; green with a dark edge: comes; the empty rest: free.",
+        " an outline: leaves; green with an edge: comes; the empty rest: free.",
         "cpu before: 6 of 6 requested, 0 free",
         "after: 6 requested, 0 free",
         "pods before: 4 of 10 requested, 6 free",
@@ -230,6 +230,11 @@ def test_it_is_made_again_on_request(viewer: Reading) -> None:
     [
         ("kube-1.36", "Under kube-1.36: same node, other victims."),
         ("protected", "Under protected: same node, same victims."),
+        (
+            "batch-safe",
+            "these rules cannot be used: rules/batch-safe.yaml:3:7: these are rules of batch"
+            " sessions, not of single decisions.",
+        ),
         ("none", "there is no rule set with digest `none` in this database."),
     ],
 )
@@ -254,7 +259,7 @@ def test_what_is_not_known_any_more_is_said(viewer: Reading) -> None:
 
 def test_every_identifier_is_a_link(viewer: Reading) -> None:
     """Pods and owners to their workloads, nodes, rules, cluster; each of them is there."""
-    found = set(re.findall(r'href="(/[^"]*)"', viewer.page("1").partition("<main")[2]))
+    found = set(re.findall(r'href="(/[^"#]*)', viewer.page("1").partition("<main")[2]))
     digest = viewer.document("1")["rule_set_digest"]
     assert found == {
         "/decisions?preemptor=shop/high",

@@ -13,7 +13,7 @@ from policy.audit.fired import marked_rules, rules_of
 from policy.audit.sentences import contradicted
 from policy.audit.spared import reprieved
 from policy.rules.criteria import instant_criteria
-from policy.rules.files import shipped_rules
+from policy.rules.files import shipped_environments, shipped_names, shipped_rules
 from policy.rules.problems import RulesError
 from policy.server import decided, views
 from policy.server.http import Failure, in_thread
@@ -65,7 +65,7 @@ def _whole(pages: Pages, stored: StoredDecision, asked: dict[str, str]) -> dict[
         "why_not": _answer(lambda: views.why_not(service, stored, asked["why_not"]))
         if asked.get("why_not")
         else None,
-        "names": shipped_rules(),
+        "names": (*shipped_names(), *shipped_rules(), *shipped_environments()),
         "other": asked.get("rules", ""),
         "under": _answer(
             lambda: decided.under(service, stored, views.rule_set(service, asked["rules"]))
@@ -92,7 +92,7 @@ def _answer(ask: Callable[[], Any]) -> dict[str, Any]:
     except NotFound as exc:
         return {"found": None, "problem": exc.message}
     except RulesError as exc:
-        problem = f"this version cannot read these rules: {str(exc).partition(chr(10))[0]}"
+        problem = f"these rules cannot be used: {str(exc).partition(chr(10))[0]}"
         return {"found": None, "problem": problem}
 
 
