@@ -21,6 +21,7 @@ from policy.scheduling.cycle import Scheduler
 from policy.store import Cause, Store
 from policy.store.journal import StoreJournal
 from policy.store.read.evictions import Range
+from policy.store.read.rule_counts import RuleCounts
 from tests.contract.builders import NOW, a_node, a_pod
 
 MINUTE = 60_000
@@ -246,6 +247,24 @@ def test_coverage_lists_what_never_decided(history):
         ("ranking", "by-name", 0, None),
         ("ranking", "(one candidate)", 4, None),
     ]
+
+
+def test_totals_count_what_coverage_counts(history):
+    """By days, of which the last one is today, and over all; nothing under other rules."""
+    (used,) = history.read.rule_sets_used(ALL)
+    day = 86_400_000
+    found = history.read.rule_counts(used.digest, now_ms=T0 + day, days=(1, 2, 7))
+    assert found == RuleCounts(
+        days=(1, 2, 7),
+        decisions=(0, 4, 4, 4),
+        rules={
+            ("eligibility", "otherwise"): (0, 4, 4, 4),
+            ("victims.eligible", "lower-priority"): (0, 4, 4, 4),
+            ("ranking", ""): (0, 4, 4, 4),
+        },
+    )
+    other = history.read.rule_counts("sha256:none", now_ms=T0, days=(7,))
+    assert other == RuleCounts(days=(7,), decisions=(0, 0), rules={})
 
 
 def output(*arguments):

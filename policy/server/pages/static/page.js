@@ -4,7 +4,10 @@ function local(root) {
     const at = new Date(time.dateTime);
     if (!Number.isNaN(at.getTime())) time.textContent = at.toLocaleString();
   }
-  for (const head of root.querySelectorAll("th")) head.textContent = head.textContent.replace(" (UTC)", "");
+  for (const head of root.querySelectorAll("th")) {
+    // Others may hold links, which a new text would take away.
+    if (head.textContent.endsWith(" (UTC)")) head.textContent = head.textContent.replace(" (UTC)", "");
+  }
 }
 local(document);
 document.addEventListener("htmx:afterSwap", (event) => local(event.target.parentElement || document));

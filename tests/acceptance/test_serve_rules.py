@@ -1,0 +1,372 @@
+"""Rules, environments and comparisons in the service: everything that the commands accept."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from playwright.sync_api import Browser
+
+from policy.rules import RuleSet
+from policy.scheduling.cycle import Scheduler
+from policy.server.security.tokens import Role, TokenFile
+from policy.store import Store
+from policy.store.journal import StoreJournal
+from tests.acceptance.commands import Policy
+from tests.support import serving
+from tests.support.builders import a_node, a_pod, objects
+from tests.support.serving import Serving
+
+OWN = RuleSet.load(
+    {
+        "apiVersion": "policy/v1",
+        "kind": "PreemptionRules",
+        "metadata": {"name": "own"},
+        "extends": "kube-1.36",
+        "spec": {"victims": {"maxVictims": 3}},
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """`admin` may do everything, `limited` sees namespace team-a only; `file`."""
+    path = tmp_path_factory.mktemp("tokens") / "tokens.json"
+    file = TokenFile(path)
+    return {
+        "admin": file.create("ann", Role.ADMIN, namespaces=None, now_ms=1),
+        "limited": file.create("limited", Role.VIEWER, namespaces=["team-a"], now_ms=1),
+        "file": str(path),
+    }
+
+
+@pytest.fixture(scope="module")
+def db(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> str:
+    """One preemption of a pod that `protected` keeps, decided by kube-1.36, and one pod more.
+
+    Environments: prod, in which kube-1.36 is active after rules of one's own; team/blue, in which
+    nothing is; batch, which holds rules of sessions.
+    """
+    path = str(tmp_path_factory.mktemp("rules") / "policy.db")
+    shutil.copy(sqlite_template, path)
+    cluster = objects(
+        a_node("n0").cpu(4).running(a_pod("kept").priority(1).cpu(4).labelled(preemption="never")),
+        a_node("n1").cpu(4).running(a_pod("other").priority(2).cpu(4)),
+        a_pod("high").priority(9).cpu(4),
+        a_pod("huge").priority(9).cpu(8),
+    )
+    with Store.open(path) as store:
+        store.record.import_objects("default", cluster, at_ms=serving.NOW_MS, source="test")
+        for name in ("prod", "team/blue", "batch"):
+            store.record.create_environment(name, "default", at_ms=serving.NOW_MS, actor="test")
+        store.record.activate(
+            "prod", rules=OWN, reason="own", source="own.yaml", at_ms=serving.NOW_MS, actor="test"
+        )
+        serving.activate(store, "kube-1.36")
+        journal = StoreJournal(store, "default", actor="ann", clock=lambda: serving.NOW_MS)
+        rules = RuleSet.load("kube-1.36")
+        scheduler = Scheduler(journal, rules, clock=lambda: serving.NOW_MS, seed=0)
+        for pod in ("default/high", "default/huge"):
+            scheduler.decide(pod)
+    return path
+
+
+@pytest.fixture(scope="module")
+def service(
+    db: str, tmp_path_factory: pytest.TempPathFactory, tokens: dict[str, str]
+) -> Iterator[Serving]:
+    folder = tmp_path_factory.mktemp("served")
+    started = serving.serve(db, folder, "--tokens", tokens["file"])
+    started.ready()
+    started.client.headers["Authorization"] = f"Bearer {tokens['admin']}"
+    yield started
+    assert started.stop() == 0
+
+
+def api(service: Serving, path: str) -> Any:
+    answer = service.get(f"/api/v1{path}")
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def post(service: Serving, path: str, body: dict[str, Any]) -> httpx.Response:
+    return service.client.post(f"{service.url}/api/v1{path}", json=body)
+
+
+def page(service: Serving, path: str) -> tuple[int, str]:
+    """Status and text of a page, without tags; each cell apart."""
+    answer = service.get(path)
+    text = re.sub(r"<[^>]*>", " ", re.sub(r"<(script|style).*?</\1>", "", answer.text, flags=re.S))
+    return answer.status_code, " ".join(unescape(text).split())
+
+
+def test_what_the_command_lists_is_listed(service: Serving, policy: Policy) -> None:
+    """Every shipped rule set with kind and digest; then the activated ones that are not shipped."""
+    shipped = json.loads(policy("rules", "list", "-o", "json").out)
+    found = api(service, "/rule-sets")["rule_sets"]
+    assert [{name: one[name] for name in shipped[0]} for one in found if one["shipped"]] == shipped
+    assert [one for one in found if not one["shipped"]] == [
+        {
+            "name": "own",
+            "kind": "rule set",
+            "description": "",
+            "digest": OWN.digest,
+            "shipped": False,
+            "active_in": [],
+        }
+    ]
+    links = re.findall(r'href="/rules/([^"]+)"', service.get("/rules").text)
+    assert links == [*(one["name"] for one in shipped), OWN.digest.replace(":", "%3A")]
+
+
+def test_names_may_hold_a_slash(service: Serving) -> None:
+    """Written out or quoted, also where something follows the name."""
+    digest = RuleSet.load("environments/prod").digest
+    for name in ("environments/prod", "environments%2Fprod"):
+        assert api(service, f"/rule-sets/{name}")["digest"] == digest
+        assert api(service, f"/rule-sets/{name}/uses")["digest"] == digest
+        assert api(service, f"/rule-sets/{name}/diff/{name}") == {"changes": []}
+        assert page(service, f"/rules/{name}")[0] == 200
+    changes = api(service, "/rule-sets/kube-1.36/diff/environments/prod")["changes"]
+    assert "victims.maxVictims" in [one["section"] for one in changes]
+
+
+def test_environments_with_a_slash_are_reached(service: Serving) -> None:
+    """Read, activated and called by a scheduler, in either writing of the name."""
+    offered = next(
+        one["request"]
+        for one in serving.recorded_calls()["b"]["exchanges"]
+        if one["verb"] == "filter"
+    )
+    for number, name in enumerate(("team/blue", "team%2Fblue")):
+        rules = ("kube-1.35", "kube-1.36")[number]
+        made = post(
+            service, f"/environments/{name}/activations", {"rules": rules, "reason": "for a test"}
+        )
+        assert (made.status_code, made.json()["environment"]) == (201, "team/blue")
+        assert api(service, f"/environments/{name}")["active"]["rule_set"] == rules
+        # Nothing of these is recorded: the body of the second is wrong.
+        assert service.post(f"/extender/{name}/filter", offered).status_code == 200
+        assert service.post(f"/extender/{name}/preempt", "{").status_code == 400
+    back = post(service, "/environments/team%2Fblue/rollback", {"reason": "for a test"})
+    assert (back.status_code, back.json()["rule_set"]) == (201, "kube-1.35")
+    unknown = service.post("/extender/team%2Fred/preempt", "{")
+    assert (unknown.status_code, unknown.json()["detail"]) == (
+        404,
+        "there is no environment `team/red`",
+    )
+
+
+def test_batch_rules_are_refused_in_the_words_of_the_command(
+    service: Serving, policy: Policy, db: str
+) -> None:
+    """Where decisions are judged; a status of 400, and never 500."""
+    said = policy("compare", "--db", db, "--rules", "volcano").err
+    sentence = "these are rules of batch sessions, not of single decisions"
+    assert sentence in said
+    answer = post(service, "/compare", {"rules": "volcano", "newest": 1})
+    assert (answer.status_code, answer.json()["detail"]) == (400, f"`volcano`: {sentence}")
+    assert answer.json()["help"] in said
+    for path in ("/compare?rules=volcano", "/environments/prod?candidate=volcano"):
+        status, text = page(service, path)
+        assert (status, sentence in text) == (400, True)
+    mixed = "a rule set and batch rules have nothing in common to compare"
+    answer = service.get("/api/v1/rule-sets/kube-1.35/diff/volcano")
+    assert (answer.status_code, answer.json()["detail"]) == (400, mixed)
+    status, text = page(service, "/rules/kube-1.35?diff=volcano")
+    assert (status, mixed in text) == (400, True)
+
+
+def test_batch_rules_are_shown_and_activated(service: Serving) -> None:
+    """In an environment of their own, as by the command; one of the other kind refuses them."""
+    found = api(service, "/rule-sets/volcano")
+    assert (found["name"], found["kind"], found["rules"]) == ("volcano", "BatchRules", [])
+    status, text = page(service, "/rules/volcano?diff=volcano-capacity")
+    assert status == 200
+    assert "1 gang enablePreemptable" in text
+    assert "actions enqueue, allocate, backfill, reclaim enqueue, allocate, backfill" in text
+    body = {"rules": "volcano", "reason": "sessions"}
+    made = post(service, "/environments/batch/activations", body)
+    assert (made.status_code, made.json()["rule_set"]) == (201, "volcano")
+    refused = post(service, "/environments/prod/activations", body)
+    assert (refused.status_code, refused.json()["detail"]) == (
+        409,
+        "environment `prod` holds rule sets for single pods, and not rules of batch sessions such"
+        " as `volcano`",
+    )
+    assert page(service, f"/rules/{made.json()['digest']}")[0] == 200
+    stored = post(service, "/compare", {"rules": made.json()["digest"], "newest": 1})
+    assert "rules of batch sessions" in stored.json()["detail"]
+
+
+def test_an_activation_needs_a_name(service: Serving) -> None:
+    refused = post(service, "/environments/prod/activations", {"rules": " ", "reason": "x"})
+    assert (refused.status_code, refused.json()["detail"]) == (400, "no rule set is named")
+    unknown = post(service, "/environments/prod/activations", {"rules": "kube-1.3x", "reason": "x"})
+    assert (unknown.status_code, unknown.json()["detail"], unknown.json()["help"]) == (
+        404,
+        "there is no shipped rule set `kube-1.3x`",
+        "did you mean `kube-1.36`?",
+    )
+
+
+def test_how_often_rules_decided(service: Serving) -> None:
+    """The decisions are of days ago, so only the sum over all has them."""
+    digest = RuleSet.load("kube-1.36").digest
+    found = api(service, "/rule-sets/kube-1.36/uses")
+    counts = {(one["section"], one["rule"]): one["decisions"][2] for one in found["rules"]}
+    assert (found["digest"], found["days"], found["decisions"][2], counts) == (
+        digest,
+        [7, 90, None],
+        2,
+        {
+            ("eligibility", "otherwise"): 2,
+            ("ranking", "lowest-top-priority"): 1,
+            ("victims.eligible", "lower-priority"): 1,
+        },
+    )
+    text = page(service, "/rules/kube-1.36")[1]
+    assert re.search(r"4 otherwise allow always every other pod may preempt \d+ \d+ 2 ", text)
+
+
+def test_rules_link_to_their_lines(service: Serving) -> None:
+    """Of a file to its own lines or to another file's page; stored ones to their canonical text."""
+    shipped = service.get("/rules/environments/prod").text
+    assert '<a href="/rules/kube-1.35#L26">kube-1.35.yaml:26</a>' in shipped
+    base = service.get("/rules/kube-1.35").text
+    assert '<a href="#L26">26</a>' in base
+    (line,) = re.findall(r'<span id="L26">.*?</a>  (.*)', base)
+    assert line.strip() == "- id: otherwise"
+    own = service.get(f"/rules/{OWN.digest}").text
+    (number,) = re.findall(r'victims\.maxVictims</td>.*?href="#L(\d+)"', own)
+    (line,) = re.findall(rf'<span id="L{number}">.*?</a>  (.*)', own)
+    assert unescape(line).strip() == '"maxVictims": 3,'
+
+
+def test_a_stored_rule_set_that_is_shipped_has_its_reasons(service: Serving) -> None:
+    digest = RuleSet.load("kube-1.36").digest
+    text = page(service, f"/rules/{digest}")[1]
+    assert "The shipped rule set kube-1.36" in text
+    assert "every other pod may preempt" in text
+
+
+def test_what_changes_is_shown_by_section(service: Serving) -> None:
+    status, text = page(service, f"/rules/kube-1.36?diff={OWN.digest}")
+    expected = (
+        "What changes from own to kube-1.36 Rule own (from) kube-1.36 (to) Meaning"
+        " victims maxVictims 3 not there any number of victims on a node"
+    )
+    assert (status, expected in text) == (200, True)
+
+
+def test_a_comparison_is_the_one_of_the_command(service: Serving, policy: Policy, db: str) -> None:
+    """Sums and changes, from the API and from the command."""
+    said = json.loads(policy("compare", "--db", db, "--rules", "protected", "-o", "json").out)
+    found = post(service, "/compare", {"rules": "protected", "newest": 10}).json()
+    names = ("total", "changes", "by_namespace", "by_victim_priority")
+    assert {name: found[name] for name in names} == {name: said[name] for name in names}
+    assert found["decisions"] == said["changed"]
+    assert [(one["id"], one["change"]) for one in found["decisions"]] == [(1, "other-node")]
+    text = page(service, "/compare?rules=protected")[1]
+    for sentence in (
+        "1 of 2 would have been decided otherwise.",
+        "The newest 2 decisions, each on the state that it was made on; decided by kube-1.36.",
+        "1 same node, same victims",
+        "1 another node",
+        "1 default/high 9 another node preempt n0 preempt n1 1 side by side",
+    ):
+        assert sentence in text
+
+
+@pytest.mark.parametrize("more", ["", "&n=2"])
+def test_a_change_opens_side_by_side(service: Serving, more: str) -> None:
+    """By an address of its own, with the list where the number of decisions is in it."""
+    status, text = page(service, f"/compare?rules=protected&open=1{more}")
+    expected = (
+        "default/high (priority 9): another node. kube-1.36 , as recorded protected"
+        " Outcome preempt preempt Node n0 n1 Decided by lowest-top-priority"
+    )
+    assert (status, expected in text) == (200, True)
+    assert re.search(r"Victims 1 1 default/kept priority 1, .* lost stays", text)
+    assert ("would have been decided otherwise" in text) == bool(more)
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "said"),
+    [
+        ("rules=protected&n=501", 400, "`n` is a number from 1 to 500"),
+        ("rules=protected&n=x", 400, "`n` is a number from 1 to 500"),
+        ("rules=protected&open=x", 400, "`open` is the number of a decision, or group:NUMBER"),
+        ("rules=protected&open=99", 404, "there is no decision 99"),
+        ("rules=protected&open=group:99", 404, "there is no session 99"),
+        ("rules=protected&cluster=none", 404, "there is no cluster `none`"),
+    ],
+)
+def test_what_cannot_be_compared_is_said(
+    service: Serving, query: str, status: int, said: str
+) -> None:
+    found, text = page(service, f"/compare?{query}")
+    assert (found, said in text) == (status, True), text
+
+
+def test_a_comparison_takes_numbers_or_the_newest(service: Serving) -> None:
+    for body in ({}, {"newest": 2, "ids": [1]}, {"newest": 501}, {"ids": [1], "cluster": "x"}):
+        assert post(service, "/compare", {"rules": "protected", **body}).status_code == 400
+
+
+def test_a_candidate_is_tried_before_it_is_activated(service: Serving) -> None:
+    """On the page of the environment, as many decisions as the reader says; nothing is changed."""
+    before = api(service, "/environments/prod")
+    status, text = page(service, "/environments/prod?candidate=protected&n=1")
+    assert (status, "0 of 1 would have been decided otherwise." in text) == (200, True)
+    status, text = page(service, "/environments/prod?candidate=protected")
+    assert (status, "1 of 2 would have been decided otherwise." in text) == (200, True)
+    target = "/compare?rules=protected&amp;n=100&amp;cluster=default&amp;open=1#both"
+    shown = service.get("/environments/prod?candidate=protected").text
+    assert (target in shown, 'name="rules" list="names" value="protected"' in shown) == (True, True)
+    assert page(service, unescape(target).partition("#")[0])[0] == 200
+    status, text = page(service, "/environments/prod?candidate=protected&n=0")
+    assert (status, "`n` is a number from 1 to 500" in text) == (400, True)
+    assert api(service, "/environments/prod") == before
+
+
+def test_a_form_that_is_refused_keeps_what_was_in_it(
+    browser: Browser, service: Serving, tokens: dict[str, str]
+) -> None:
+    """An empty name, an unknown one; then the links of a table head, with JavaScript."""
+    opened = browser.new_context().new_page()
+    opened.goto(service.url + "/login")
+    opened.fill("input[name=token]", tokens["admin"])
+    opened.click("main button")
+    opened.goto(service.url + "/environments/prod")
+    form = opened.locator("form[action$=activate]")
+    form.locator("input[name=rules]").fill(" ")
+    form.locator("input[name=reason]").fill("because")
+    form.locator("button").click()
+    assert "no rule set is named" in opened.locator("[role=alert]").inner_text()
+    assert form.locator("input[name=reason]").input_value() == "because"
+    form.locator("input[name=rules]").fill("kube-1.3x")
+    form.locator("button").click()
+    assert "did you mean `kube-1.36`?" in opened.locator("[role=alert]").inner_text()
+    opened.goto(service.url + "/compare?rules=protected&n=2")
+    opened.click("text=side by side")
+    assert opened.url.endswith("open=1#both")
+    assert opened.locator("table.both thead a").all_inner_texts() == ["kube-1.36", "protected"]
+
+
+def test_a_limited_viewer_is_refused(service: Serving, tokens: dict[str, str]) -> None:
+    headers = {"Authorization": f"Bearer {tokens['limited']}"}
+    paths = (
+        *("/rules", "/rules/environments/prod", "/environments", "/environments/prod"),
+        *("/environments/prod?candidate=protected", "/compare?rules=protected&open=1"),
+        *("/api/v1/rule-sets/kube-1.36/uses", "/api/v1/rule-sets/environments/prod"),
+    )
+    answers = [service.get(path, headers=headers) for path in paths]
+    assert [answer.status_code for answer in answers] == [403] * len(paths)
