@@ -69,6 +69,8 @@ class ExtenderEndpoint:
 
     async def serve(self, request: Request) -> Response:
         """One call of one of the verbs."""
+        if request.path_params.get("environment") == "":  # `/extender//preempt`
+            return await self.unknown(request)
         with self._room.share() as take:
             return await self._answered(request, take)
 
@@ -119,13 +121,10 @@ class ExtenderEndpoint:
     async def _environment(self, request: Request) -> str:
         named: str = request.path_params.get("environment", self._service.config.environment)
         if not named:
-            # `/extender//preempt` names an empty one, whatever the service was started with.
-            empty = "environment" in request.path_params
-            more = "" if empty else ", and the service was started without one"
             raise Failure(
                 404,
                 "not-found",
-                f"the path names no environment{more}",
+                "the path names no environment, and the service was started without one",
                 help="use /extender/ENVIRONMENT as `urlPrefix`, or start with --environment",
             )
         if named == self._service.config.environment:

@@ -31,7 +31,9 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
         request,
         principal,
         "compare.html",
-        **wanted,
+        rules=wanted["rules"],
+        cluster=wanted["cluster"],
+        open=wanted["open"],
         n=n,
         most=MOST_JUDGED,
         shown=judging.SHOWN,
@@ -47,11 +49,12 @@ def _found(
     report = judging.report(service, rules, n=n, cluster=wanted["cluster"]) if listed else None
     if rules and wanted["open"]:
         one = judging.opened(service, rules, wanted["open"])
-    judged = one is not None and not isinstance(one.found, Skipped)
     return {
         "names": single_pod_names(),
         "clusters": sorted({row.cluster for row in service.store.read.environments()}),
         "report": report,
         "one": one,
-        "sides": judging.sides(one.found) if one is not None and judged else None,
+        "sides": None
+        if one is None or isinstance(one.found, Skipped)
+        else judging.sides(one.found),
     }
