@@ -39,6 +39,12 @@ _SHOWN: Final = 50
 @options.cluster_option
 @period.since("Only decisions and cycles made for this time or later")
 @click.option(
+    "--newest",
+    metavar="N",
+    type=click.IntRange(1),
+    help="Only the newest N decisions, and as many cycles; all by default.",
+)
+@click.option(
     "--show",
     metavar="ID|group:ID",
     help="One decision, or cycle of a pod group, under both rule sets, side by side.",
@@ -51,6 +57,7 @@ def command(
     db: str,
     cluster: str,
     since: datetime | None,
+    newest: int | None,
     show: str | None,
     jobs: int,
     dask: str,
@@ -75,7 +82,9 @@ def command(
     from policy.audit.group_compare import ComparingCycles
     from policy.audit.recorded import Comparing
 
-    options.refuse_beside("`--show`", show is not None, "since", "cluster", "jobs", "dask")
+    options.refuse_beside(
+        "`--show`", show is not None, "since", "newest", "cluster", "jobs", "dask"
+    )
     if show is not None and form == "html":
         raise options.Misused("`--show` prints a table or JSON")
     workers = options.workers(jobs, dask)
@@ -88,6 +97,8 @@ def command(
             return _show(store, show, other, form)
         ids = store.read.decision_ids(cluster, since_ms=options.millis(since))
         cycles = _cycles(store, cluster, since)
+        if newest is not None:
+            ids, cycles = ids[-newest:], cycles[-newest:]
         groups = [row.id for row in cycles]
         results = chain(
             over(db, ids, Comparing(other).compared, workers),

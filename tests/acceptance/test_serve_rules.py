@@ -273,6 +273,11 @@ def test_a_comparison_is_the_one_of_the_command(service: Serving, policy: Policy
     names = ("total", "changes", "by_namespace", "by_victim_priority")
     assert {name: found[name] for name in names} == {name: said[name] for name in names}
     assert found["decisions"] == said["changed"]
+    newest = ("--rules", "protected", "--newest", 1, "-o", "json")
+    said = json.loads(policy("compare", "--db", db, *newest).out)
+    one = post(service, "/compare", {"rules": "protected", "newest": 1}).json()
+    assert said["total"] == one["total"]
+    assert said["total"]["decisions"] == 1
     assert [(one["id"], one["change"]) for one in found["decisions"]] == [(1, "other-node")]
     text = page(service, "/compare?rules=protected")[1]
     for sentence in (

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from policy.audit.compare import (
     ComparedVictim,
+    Comparison,
     DecisionChange,
     DecisionResult,
     Group,
@@ -22,13 +23,15 @@ from policy.audit.compare import (
     summarise,
 )
 from policy.audit.compare_page import About, page
+from policy.audit.judged import JudgedBefore
+from policy.audit.newest import judge_newest, judge_one
 from policy.audit.recorded import Comparing, Skipped, questions
 from policy.audit.replay import Replayer
 from policy.cluster.objects import OwnerReference
 from policy.decision.model import Outcome
 from policy.preemption.decide import decide
 from policy.scheduling.cycle import Scheduler
-from policy.store import HypotheticalDecision, Store
+from policy.store import HypotheticalDecision, NotFound, Store
 from policy.store.journal import StoreJournal
 from tests.support.builders import NOW_MS, a_node, a_pdb, a_pod, objects, rule_set, snapshot
 
@@ -57,6 +60,18 @@ CLUSTER = (
     a_pod("half").priority(10).cpu("2"),
     a_pod("huge").priority(10).cpu("8"),
 )
+
+
+def a_comparison() -> Comparison:
+    return Comparison(
+        id=1,
+        now_ms=NOW_MS,
+        preemptor="default/high",
+        priority=1,
+        change=DecisionChange.SAME,
+        before=a_result(),
+        after=a_result(),
+    )
 
 
 def a_result(
@@ -205,6 +220,36 @@ def test_the_record_compared_with_its_own_rules_is_the_same(store):
     ids = store.read.decision_ids("default")
     assert {c.change for c in Comparing(KUBE)(store, ids)} == {DecisionChange.SAME}
     assert {c.change for c in Comparing(PROUD)(store, ids)} != {DecisionChange.SAME}
+
+
+def test_the_newest_are_judged_once(store):
+    """As the last of all are; what was judged before is not decided again."""
+    known = JudgedBefore()
+    ids = store.read.decision_ids("default")
+    compared = list(Comparing(PROUD)(store, ids))
+    first, again = (judge_newest(store, PROUD, limit=9, known=known) for _ in range(2))
+    assert (first.decisions, first.cycles, first.recorded_rules) == (3, 0, ["kube-1.35"])
+    assert first.summary == summarise(compared)
+    assert list(first.changed) == [
+        one for one in reversed(compared) if one.change is not DecisionChange.SAME
+    ]
+    assert [id(one) for one in again.changed] == [id(one) for one in first.changed]
+    newest = judge_newest(store, PROUD, limit=1)
+    assert newest.summary == summarise(compared[-1:])
+    row, opened = judge_one(store, PROUD, ids[0], known=known)
+    assert (row.id, opened) == (ids[0], compared[0])
+    with pytest.raises(NotFound):
+        judge_newest(store, PROUD, cluster="none", limit=1)
+
+
+def test_few_comparisons_are_kept():
+    """Those that were looked at last."""
+    known, one = JudgedBefore(), a_comparison()
+    for number in range(2001):
+        known.keep(("rules", number, "digest"), one)
+        known.get(("rules", 0, "digest"))
+    kept = [known.get(("rules", number, "digest")) for number in (0, 1, 2, 2000)]
+    assert kept == [one, None, one, one]
 
 
 def test_rules_that_read_the_history_see_again_what_they_saw(database_url):
