@@ -261,7 +261,7 @@ def test_what_changes_is_shown_by_section(service: Serving) -> None:
     status, text = page(service, f"/rules/kube-1.36?diff={OWN.digest}")
     expected = (
         "What changes from own to kube-1.36 Rule own (from) kube-1.36 (to) Meaning"
-        " victims maxVictims 3 not there any number of victims on a node"
+        " victims maxVictims 3 none any number of victims on a node"
     )
     assert (status, expected in text) == (200, True)
 
