@@ -10,10 +10,10 @@ from starlette.responses import Response
 
 from policy.audit.documents import causes
 from policy.audit.fired import marked_rules, rules_of
+from policy.audit.rule_sets import single_pod_names
 from policy.audit.sentences import contradicted
 from policy.audit.spared import reprieved
 from policy.rules.criteria import instant_criteria
-from policy.rules.files import shipped_environments, shipped_names, shipped_rules
 from policy.rules.problems import RulesError
 from policy.server import decided, views
 from policy.server.http import Failure, in_thread
@@ -65,7 +65,7 @@ def _whole(pages: Pages, stored: StoredDecision, asked: dict[str, str]) -> dict[
         "why_not": _answer(lambda: views.why_not(service, stored, asked["why_not"]))
         if asked.get("why_not")
         else None,
-        "names": (*shipped_names(), *shipped_rules(), *shipped_environments()),
+        "names": single_pod_names(),
         "other": asked.get("rules", ""),
         "under": _answer(
             lambda: decided.under(service, stored, views.rule_set(service, asked["rules"]))
