@@ -90,11 +90,11 @@ def positions(service: PolicyService, principal: Principal, given: str) -> Posit
 def _now(service: PolicyService, principal: Principal) -> dict[str, Position]:
     """The newest that the viewer may know of, by cluster; clusters without any are left out."""
     found = {}
-    for head in service.store.ledger.heads():
-        rows, _ = views.decisions(service, principal, {"cluster": head.cluster}, limit=1)
-        held, _ = cycles.cycles(service, principal, head.cluster, limit=1)
+    for cluster in service.store.state.cluster_names():
+        rows, _ = views.decisions(service, principal, {"cluster": cluster}, limit=1)
+        held, _ = cycles.cycles(service, principal, cluster, limit=1)
         if rows or held:
-            found[head.cluster] = Position(rows[0].id if rows else 0, held[0].id if held else 0)
+            found[cluster] = Position(rows[0].id if rows else 0, held[0].id if held else 0)
     return found
 
 

@@ -10,6 +10,7 @@ class StateFace(Face):
     """Cluster state out: as it is, as it was, and what changed in between."""
 
     clusters = reads(loading.clusters)
+    cluster_names = reads(loading.cluster_names)
     load = reads(loading.load)
     changes_since = reads(loading.changes_since)
     on_node = reads(loading.on_node)

@@ -46,8 +46,7 @@ def require_head(connection: Connection, cluster: str) -> Head:
     """Raises NotFound for a cluster that the database does not know."""
     head = find_head(connection, cluster)
     if head is None:
-        known = connection.execute(select(CLUSTERS.c.name).order_by(CLUSTERS.c.name)).scalars()
-        names = ", ".join(f"`{name}`" for name in known)
+        names = ", ".join(f"`{name}`" for name in cluster_names(connection))
         raise NotFound(
             f"there is no cluster `{cluster}` in this database",
             help=f"it holds {names}" if names else "import a dump first: `policy import FILE`",
@@ -252,6 +251,11 @@ def on_node(connection: Connection, name: str) -> dict[str, tuple[Node | None, l
             node = next((one for one in objects if isinstance(one, Node)), None)
             found[cluster] = node, [one for one in objects if isinstance(one, Pod)]
     return found
+
+
+def cluster_names(connection: Connection) -> list[str]:
+    """All clusters, without a look at what is in them."""
+    return list(connection.execute(select(CLUSTERS.c.name).order_by(CLUSTERS.c.name)).scalars())
 
 
 def clusters(connection: Connection) -> list[ClusterRow]:
