@@ -92,8 +92,8 @@ def command(
 
     Lists and watches what decides about scheduling, keeps every change as a revision, and records
     each preemption with its evidence, decided again: `policy observed` lists them. It only reads;
-    deploy/follow/rbac.yaml holds the rights that it needs. It ends with Ctrl-C or SIGTERM, and goes on
-    where it was when it is started again. Times that it could not see are recorded as gaps. On a
+    deploy/follow/rbac.yaml holds the rights that it needs. It ends with Ctrl-C or SIGTERM, and goes
+    on where it was when it is started again. Times that it could not see are recorded as gaps. On a
     terminal a status line shows how it is doing, elsewhere there are lines of JSON. Needs the
     extra `live`: `pip install 'preemption-policy[live]'`.
 
