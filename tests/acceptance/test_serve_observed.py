@@ -88,6 +88,24 @@ def test_one_observation_of_a_limited_viewer(
     assert {answer.status_code for n, answer in found.items() if n not in shown} == {404}
 
 
+def test_a_page_does_not_begin_at_what_is_hidden(
+    service: Serving, tokens: dict[str, str], database: str
+) -> None:
+    """What follows a hidden one would tell its time: it is as one that does not exist."""
+    listed = get(service, tokens, "own", "/api/v1/observations").json()["observations"]
+    own = [one["id"] for one in listed]
+    with Store.open(database) as store:
+        numbers = [row.id for row in store.read.observations()]
+
+    def behind(number: int) -> list[int]:
+        path = f"/api/v1/observations?after={number}"
+        return [one["id"] for one in get(service, tokens, "own", path).json()["observations"]]
+
+    found = {number: behind(number) for number in (*numbers, 99_999)}
+    expected = {n: own[own.index(n) + 1 :] if n in own else [] for n in (*numbers, 99_999)}
+    assert (found, len(own) < len(numbers)) == (expected, True)
+
+
 def test_filters_ask_for_nothing_hidden(
     service: Serving, tokens: dict[str, str], database: str
 ) -> None:

@@ -90,13 +90,26 @@ def observations(
         query = query.where(or_(o.preemptor == pod, o.id.in_(taken)))
     if (before_id := wanted.get("before_id")) is not None:
         last = OBSERVATIONS.alias("last").c
-        then = select(last.now_ms).where(last.id == before_id).scalar_subquery()
+        begin = select(last.now_ms).where(last.id == before_id)
+        if (among := wanted.get("namespaces")) is not None:
+            # A place in the list is one of the list: where one of others stands, their time shows.
+            begin = begin.where(_concerns(last.id, last.preemptor_namespace, among))
+        then = begin.scalar_subquery()
         query = query.where(or_(o.now_ms < then, and_(o.now_ms == then, o.id < before_id)))
     equal = {name: wanted.get(name) for name in ("node", "preemptor", "verdict", "confidence")}
     query = query.filter_by(**{name: value for name, value in equal.items() if value is not None})
     if limit is not None:
         query = query.limit(limit)
     return _with_victims(connection, [row._asdict() for row in connection.execute(query)])
+
+
+def _concerns(
+    id: ColumnElement[int], preemptor: ColumnElement[str], namespaces: Collection[str]
+) -> ColumnElement[bool]:
+    """Is the preemptor of one observation, or any of its victims, of the namespaces?"""
+    v = OBSERVED_VICTIMS.c
+    hit = select(1).where(v.observation_id == id, v.namespace.in_(namespaces)).exists()
+    return or_(preemptor.in_(namespaces), hit)
 
 
 def observation(
@@ -106,11 +119,10 @@ def observation(
 
     namespaces: only among those whose preemptor or any of whose victims is of these.
     """
-    o, v = OBSERVATIONS.c, OBSERVED_VICTIMS.c
+    o = OBSERVATIONS.c
     query = _base().where(o.id == number)
     if namespaces is not None:
-        hit = select(1).where(v.observation_id == o.id, v.namespace.in_(namespaces)).exists()
-        query = query.where(or_(o.preemptor_namespace.in_(namespaces), hit))
+        query = query.where(_concerns(o.id, o.preemptor_namespace, namespaces))
     found = connection.execute(query).first()
     if found is None:
         raise NotFound(
