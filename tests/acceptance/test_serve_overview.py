@@ -17,6 +17,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from policy.audit.documents import instant
+from policy.cluster import times
 from policy.server.security.tokens import Role, TokenFile
 from policy.store import Store
 from policy.store.read.figures import HOUR_MS
@@ -271,6 +272,13 @@ def test_bars_say_what_they_count(
     service: Serving, tokens: dict[str, str], query: str, note: str
 ) -> None:
     assert note in got(service, tokens["viewer"], f"/decisions?{query}").text
+
+
+def test_a_time_that_the_clock_decides_is_shown(service: Serving, tokens: dict[str, str]) -> None:
+    page = got(service, tokens["viewer"], "/decisions?since=7d&until=2026-01-02&node=x").text
+    shown = re.findall(r'<time datetime="([^"]*)"', page.partition("shown:")[2])
+    assert (shown[1], len(shown)) == ("2026-01-02T00:00:00Z", 2)
+    assert 0 <= time.time() * 1000 - 7 * 24 * HOUR_MS - times.parse(shown[0]) < HOUR_MS
 
 
 def test_csv_is_the_list_as_a_spreadsheet_takes_it(

@@ -113,7 +113,13 @@ def _listed(
     if not principal.limited:  # totals are over all namespaces
         newest_ms = max((row.now_ms for row in rows), default=now_ms)
         histogram = _histogram(service, query, wanted, newest_ms=newest_ms)
-    return {"lines": lines, "older": older, "histogram": histogram}
+    return {
+        "lines": lines,
+        "older": older,
+        "histogram": histogram,
+        "since": instant(wanted["since_ms"]),
+        "until": instant(wanted["until_ms"]),
+    }
 
 
 def _histogram(
