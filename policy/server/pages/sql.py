@@ -158,7 +158,7 @@ def _drawn(query: Mapping[str, str], result: dict[str, Any] | None) -> tuple[Cha
     try:
         return chart(columns, result["rows"], x=x, y=y, kind=kind), ""
     except NoChart as exc:
-        return None, str(exc)
+        return None, f"{exc}; choose another column"
 
 
 def _address(query: Mapping[str, str], form: str) -> str:
