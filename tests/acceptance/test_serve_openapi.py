@@ -141,7 +141,7 @@ def reads(call: Callable[..., httpx.Response], token: str) -> None:
             call(token, f"/{path}/{{id}}", id=str(one["id"]))
     call(token, "/export/decisions")
     call(token, "/export/groups")
-    call(token, "/sql", body={"sql": "SELECT id, node FROM decisions"})
+    call(token, "/sql", body={"sql": "SELECT decision_id, node FROM v_preemptions"})
     call(token, "/problems/{kind}", kind="invalid")
 
 

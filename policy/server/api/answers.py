@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from policy.audit.cascade import BudgetMove
+from policy.audit.compare import DecisionResult
 from policy.audit.inputs import MissingInput
 from policy.cluster.objects import Node, Pod
 from policy.decision.groups import GroupDecision
@@ -22,7 +23,7 @@ from policy.decision.record import DecisionRecord, TraceRecord
 from policy.preemption.placing import Score
 from policy.rules.diff import RuleChange
 from policy.rules.explain import EffectiveRule
-from policy.store.model.decisions import DecisionRow, ServedCall
+from policy.store.model.decisions import DecisionRow, LedgerPosition, ServedCall
 from policy.store.model.environments import Proofs
 from policy.store.observed import ObservationRow, ObservedVictimRow
 
@@ -81,6 +82,8 @@ class DecisionLine(_Answer):
     outcome: str
     node: Annotated[str | None, Meta(description="That the pod is placed on or nominated to.")]
     victims: Annotated[int, Meta(description="How many.")]
+    victim_pods: list[PodName]
+    decided_by: Annotated[str | None, Meta(description="The criterion that left one candidate.")]
     pdb_violations: int | None
     rule_set: str
     cluster: str
@@ -133,6 +136,7 @@ _DECISION: Final = {
     "criteria": list[str],
     "candidates": list[Candidate],
     "candidate_violations": list[BudgetViolation],
+    "ledger": Annotated[LedgerPosition | None, Meta(description="Its entry.")],
     "filters": list[FilterCount],
     "victims": list[DecisionVictim],
     "not_carried_out": list[NotCarriedOut] | UnsetType,
@@ -623,18 +627,20 @@ class Supposed(_Answer):
     steps: list[SupposedStep]
 
 
-class ComparedResult(_Answer):
-    """What a decision came to."""
-
-    outcome: str
-    node: str | None
+ComparedResult: Any = _made(
+    "What a decision came to.", "ComparedResult", _fields(DecisionResult), {"outcome": str}
+)
 
 
 class ComparedDecision(_Answer):
-    """A decision or cycle under other rules: either `skipped`, or the three others."""
+    """A decision or cycle under other rules: either `skipped` with `detail`, or the others."""
 
     id: Annotated[int | str, Meta(description="Its number; of a cycle, behind `group:`.")]
     skipped: list[MissingInput] | UnsetType = UNSET
+    detail: str | UnsetType = UNSET
+    now: Instant | UnsetType = UNSET
+    preemptor: PodName | UnsetType = UNSET
+    priority: int | UnsetType = UNSET
     change: str | UnsetType = UNSET
     before: ComparedResult | UnsetType = UNSET
     after: ComparedResult | UnsetType = UNSET

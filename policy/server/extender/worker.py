@@ -31,7 +31,7 @@ from policy.server.extender.wire import BadRequest
 from policy.server.interpreter import clock_ms
 from policy.server.tracing import UNTRACED, Attributes, Trace
 from policy.store import Store, StoreError
-from policy.store.errors import NoActiveRules
+from policy.store.errors import NoActiveRules, Unavailable
 from policy.store.model.decisions import CallMode
 
 log = logging.getLogger("policy.server")
@@ -213,6 +213,11 @@ def _failure(reason: BaseException) -> tuple[str, str]:
             return channel.OVERLOAD, str(reason)
         case NoActiveRules():
             return channel.NO_RULES, reason.message
+        case Unavailable():
+            # The record keeps what is said here for viewers; where the database is, they need not
+            # know.
+            log.error("calls could not be decided: %s", reason.message)
+            return channel.STORE, "the database could not take it"
         case StoreError():
             return channel.STORE, reason.message
         case Contended():

@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from policy.store.errors import StoreError
+from policy.store.errors import InvalidValue
 
 _MISSING: Final = re.compile(r"no such table: (?:main\.)?(.+)")
 _BESIDE: Final = frozenset({"json_each", "json_tree", "sqlite_master"})
@@ -70,7 +70,7 @@ def columns_of(raw: sqlite3.Connection, views: Sequence[str]) -> dict[str, list[
 def require_views(
     sql: str, given: int, views: Mapping[str, Sequence[str]], *, tables: frozenset[str]
 ) -> None:
-    """Raises StoreError for a query that reads anything but the views.
+    """Raises InvalidValue for a query that reads anything but the views.
 
     given: how many parameters it has. views: by name, their columns. tables: names of what there
     is beside, so that an error can say what is only not to be read.
@@ -93,12 +93,12 @@ def require_views(
         empty.close()
 
 
-def _refused(line: str, views: Mapping[str, Sequence[str]], tables: frozenset[str]) -> StoreError:
+def _refused(line: str, views: Mapping[str, Sequence[str]], tables: frozenset[str]) -> InvalidValue:
     listed = ", ".join(f"`{view}`" for view in views)
     advice = f"SQL of this token reads the views {listed}; that of an admin reads the tables, too"
     found = _MISSING.fullmatch(line)
     if found and found[1].lower() in tables:
-        return StoreError(f"`{found[1]}` is a table, not a view that may be read", help=advice)
+        return InvalidValue(f"`{found[1]}` is a table, not a view that may be read", help=advice)
     if "prohibited" in line or "not authorized" in line:
-        return StoreError(f"the query is not allowed: {line}", help=advice)
-    return StoreError(f"the query is not valid: {line}", help=advice if found else "")
+        return InvalidValue(f"the query is not allowed: {line}", help=advice)
+    return InvalidValue(f"the query is not valid: {line}", help=advice if found else "")
