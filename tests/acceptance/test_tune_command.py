@@ -180,6 +180,22 @@ def test_a_file_that_is_there_stays(policy: Policy, place: Path) -> None:
     assert _simulated(place / "own.db") == 0
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--write", "Tuned_Rules.yaml"], "`Tuned_Rules.yaml` would have the name of the file"),
+        (["--choose", "9"], "there is no trial 9; the last one is 8"),
+    ],
+)
+def test_what_would_fail_after_the_search_is_refused_before_it(
+    policy: Policy, place: Path, arguments: list[str], said: str
+) -> None:
+    """A name that rules may not have, and a trial that will not be made."""
+    done = policy("tune", "small.yaml", *arguments)
+    assert (done.status, said in done.err) == (2, True), done.err
+    assert _simulated(place / "own.db") == 0
+
+
 def test_limits_that_nothing_keeps(policy: Policy, place: Path) -> None:
     """The exit status is 1, and no rules are written."""
     spec = SPEC.replace("most: 2h", "most: 1ms").replace("trials: 9", "trials: 2")

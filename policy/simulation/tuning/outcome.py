@@ -107,17 +107,12 @@ def rule_file(outcome: TuningResult, trial: Trial, name: str, folder: Path) -> s
     why = (
         f"trial {trial.number} of {len(outcome.trials)} in the tuning `{space.study.name}`: {gain}"
     )
-    numbers = [n for n in outcome.spec.vary.numbers if n.name in trial.choice]
-    whys = {
-        n.rule: f"{n.written(int(trial.choice[n.name]))} in place of {n.text}; {why}"
-        for n in numbers
-        if n.rule is not None
-    }
+    whys = {n.rule: why for n in outcome.spec.vary.numbers if n.rule is not None}
     file = space.file(
         trial.choice,
         name=name,
         description=f"{space.base.name}, tuned: {words(trial.choice, space)}",
-        whys={**whys, "ranking": why},
+        whys=whys | {"ranking": why},
         folder=folder,
     )
     head = f"# Found by `policy tune`, {why}.\n"
