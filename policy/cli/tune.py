@@ -162,6 +162,7 @@ def _show(outcome: TuningResult, form: str) -> None:
             "base_digest": outcome.space.base.digest,
             "chosen": None if outcome.chosen is None else outcome.chosen.number,
             "front": [trial.number for trial in outcome.front],
+            "assumed": outcome.spec.simulation.model_dump(by_alias=True),
             "trials": [plain(trial, outcome.spec) for trial in outcome.trials],
         }
         output.document(told, form)

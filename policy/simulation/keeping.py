@@ -27,6 +27,7 @@ def document(result: Result) -> dict[str, Any]:
     told = asdict(result)
     told["options"] = dict(told["options"])
     told["by_priority"] = {str(p): f for p, f in told["by_priority"].items()}
+    told["use_by_priority"] = {str(p): u for p, u in told["use_by_priority"].items()}
     told["outcomes"] = {str(o): n for o, n in told["outcomes"].items()}
     return told
 

@@ -146,6 +146,7 @@ def test_the_page_shows_the_front(policy: Policy, place: Path) -> None:
     page = policy("tune", "small.yaml", "--output", "html").out
     assert page.count("<svg") == 1
     assert "lost work against waiting" in page
+    assert '<dt class="dim">unknown durations</dt><dd>observed</dd>' in page
     assert "On traces that the search has not seen" in page
     assert "http://" not in page
     assert "https://" not in page

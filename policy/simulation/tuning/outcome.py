@@ -16,6 +16,7 @@ from policy.simulation.tuning.candidate import Space
 from policy.simulation.tuning.figures import shown
 from policy.simulation.tuning.spec import Goal, Tuning, named
 from policy.simulation.tuning.study import JUDGING, TRAINING, Trial, front
+from policy.simulation.words import assumed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +158,7 @@ def page(outcome: TuningResult) -> str:
             front=[trial_line(outcome, trial) for trial in outcome.front],
             chosen=None if outcome.chosen is None else trial_line(outcome, outcome.chosen),
             judged=judged_lines(outcome),
+            options=assumed(spec.simulation.options()),
             all=[trial_line(outcome, trial) for trial in outcome.trials],
             width=charts.WIDTH,
             height=charts.HEIGHT,
