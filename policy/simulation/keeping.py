@@ -19,7 +19,7 @@ from policy.store.record.simulating import NewSimulation
 from policy.typed import prepared
 
 SOURCE = "simulate"
-"""Source of the revision that a kept simulation begins with."""
+"""Source of the revision that a kept simulation begins with; saved queries know it by that."""
 
 
 def document(result: Result) -> dict[str, Any]:

@@ -6,15 +6,14 @@ FROM (
     SELECT f.decision_id, f.pod
     FROM victims f
     CROSS JOIN decisions d
-    CROSS JOIN clusters c
-    WHERE c.id = f.cluster_id AND d.id = f.decision_id
+    WHERE d.id = f.decision_id
           AND f.pdb_violating AND d.outcome = 'preempt' AND NOT d.hypothetical
           AND NOT EXISTS (SELECT 1 FROM decision_outcomes x
                           WHERE x.decision_id = f.decision_id AND x.position = f.position)
           AND (d.origin <> 'extender' OR d.revision IS NOT NULL)
           -- `+` lets SQLite walk the violations from the newest one back.
           AND +f.now_ms >= :since AND +f.now_ms < :until
-          AND (:cluster = '' OR c.name = :cluster)
+          AND +f.cluster_id IN (SELECT k.id FROM $clusters k)
           AND (:namespace = '' OR f.namespace = :namespace)
     ORDER BY f.decision_id DESC, f.pod
     LIMIT :limit
