@@ -10,7 +10,7 @@ from policy.cli import output, session
 from policy.simulation.keeping import document as plain
 from policy.simulation.paired import differences
 from policy.simulation.run import Result
-from policy.simulation.words import difference_line, figure_line, names, of_rules, whole_line
+from policy.simulation.words import difference_line, figure_lines, names, of_rules, whole_line
 
 _RIGHT: Final = (
     "priority",
@@ -40,7 +40,7 @@ def show(results: Sequence[Result], form: str, *, notes: Sequence[str]) -> None:
     if form == "json":
         output.document(document(results), form)
         return
-    lines = [line for name in names(results) for line in _lines(of_rules(results, name))]
+    lines = [line for name in names(results) for line in figure_lines(of_rules(results, name))]
     output.print_table(lines, columns=("rules", *_RIGHT), right=_RIGHT)
     output.line()
     output.print_table(
@@ -54,8 +54,8 @@ def show(results: Sequence[Result], form: str, *, notes: Sequence[str]) -> None:
         output.line(f"what differs from `{apart[0].against}`, seed by seed")
         output.print_table(
             [difference_line(one) for one in apart],
-            columns=("rules", "priority", "figure", "difference", "95 % interval"),
-            right=("priority", "difference", "95 % interval"),
+            columns=("rules", "priority", "figure", "difference", "95 % interval", "seeds"),
+            right=("priority", "difference", "95 % interval", "seeds"),
         )
     elif len(names(results)) > 1:
         output.line()
@@ -75,13 +75,3 @@ def _result(result: Result) -> dict[str, Any]:
     told["start"] = session.instant(told.pop("start_ms"))
     told["end"] = session.instant(told.pop("end_ms"))
     return told
-
-
-def _lines(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """The figures of one rule set, means over the seeds; all pods first."""
-    priorities = sorted({p for r in results for p in r.by_priority}, reverse=True)
-    lines = [figure_line(results[0].rules, "all", [r.everyone for r in results])]
-    for priority in priorities:
-        found = [r.by_priority[priority] for r in results if priority in r.by_priority]
-        lines.append(figure_line(results[0].rules, str(priority), found))
-    return lines

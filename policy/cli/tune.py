@@ -77,14 +77,16 @@ def command(
     if write is not None:
         _require_new(write)
     read = read_study(spec)
+    if choose is not None and choose >= read.spec.trials:
+        raise options.Misused(f"there is no trial {choose}; the last one is {read.spec.trials - 1}")
     space = Space.of(read)
+    if write is not None:
+        _require_name(write, space)
     with session.open_store(db, write=True, create=True) as store:
-        trials = study.recorded(store, read, space.base)
+        trials = study.recorded(store, space)
         keep = _keeping(store, space)
         made = _searched(space, trials, keep, workers)
         by_number = {trial.number: trial for trial in made}
-        if choose is not None and choose not in by_number:
-            raise options.Misused(f"there is no trial {choose}; the last one is {len(made) - 1}")
         chosen = study.chosen(by_number, space) if choose is None else by_number[choose]
         if chosen is not None and read.judging:
             output.say("judging the chosen trial and the base on what the search has not seen")
@@ -105,7 +107,7 @@ def _keeping(store: Store, space: Space) -> KeepTrial:
 
     def keep(trial: Trial, place: TrialPlace, result: Result, rules: RuleSet) -> None:
         study.record(
-            *(store, space.study, space.base, trial, place, result, rules),
+            *(store, space, trial, place, result, rules),
             at_ms=session.clock_ms(),
             actor=session.actor(),
         )
@@ -160,6 +162,7 @@ def _show(outcome: TuningResult, form: str) -> None:
             "base_digest": outcome.space.base.digest,
             "chosen": None if outcome.chosen is None else outcome.chosen.number,
             "front": [trial.number for trial in outcome.front],
+            "assumed": outcome.spec.simulation.model_dump(by_alias=True),
             "trials": [plain(trial, outcome.spec) for trial in outcome.trials],
         }
         output.document(told, form)
@@ -191,16 +194,34 @@ def _require_new(file: Path) -> None:
             )
 
 
+def _require_name(file: Path, space: Space) -> None:
+    """The rules are named after their file; also before the search."""
+    from policy.rules import RulesError
+
+    try:
+        space.rule_set(space.unchanged(), _name(file))
+    except RulesError as exc:
+        first = exc.problems[0]
+        raise options.Misused(
+            f"the rules in `{file}` would have the name of the file: {first.message}",
+            help=first.help,
+        ) from exc
+
+
+def _name(file: Path) -> str:
+    return file.name.removesuffix(".yaml")
+
+
 def _beside(file: Path) -> Path:
     """Where `policy rules test` looks for the cases of a rule file."""
-    return file.with_name(f"{file.name.removesuffix('.yaml')}.cases.yaml")
+    return file.with_name(f"{_name(file)}.cases.yaml")
 
 
 def _write(outcome: TuningResult, chosen: Trial, file: Path) -> None:
     from policy.simulation.tuning.cases import written
     from policy.simulation.tuning.outcome import own_rules, rule_file, rules_named
 
-    name = file.name.removesuffix(".yaml")
+    name = _name(file)
     text = rule_file(outcome, chosen, name, file.parent)
     study = outcome.space.study
     cases = written(
@@ -212,9 +233,13 @@ def _write(outcome: TuningResult, chosen: Trial, file: Path) -> None:
     )
     file.write_text(text, "utf-8")
     output.say(f"wrote {file}")
-    if cases:
+    if cases.text:
         beside = _beside(file)
-        beside.write_text(cases, "utf-8")
+        beside.write_text(cases.text, "utf-8")
         output.say(f"wrote {beside}")
-    else:
+    if not cases.differing:
         output.say("no decision of the first trace differs from the base in a way a case can hold")
+    for rule, why in cases.untouched.items():
+        output.say(
+            f"no case touches `{rule}`: {why}", help="`policy rules lint` reports it, write a case"
+        )

@@ -19,7 +19,7 @@ from policy.store.record.simulating import NewSimulation
 from policy.typed import prepared
 
 SOURCE = "simulate"
-"""Source of the revision that a kept simulation begins with."""
+"""Source of the revision that a kept simulation begins with; saved queries know it by that."""
 
 
 def document(result: Result) -> dict[str, Any]:
@@ -27,6 +27,7 @@ def document(result: Result) -> dict[str, Any]:
     told = asdict(result)
     told["options"] = dict(told["options"])
     told["by_priority"] = {str(p): f for p, f in told["by_priority"].items()}
+    told["use_by_priority"] = {str(p): u for p, u in told["use_by_priority"].items()}
     told["outcomes"] = {str(o): n for o, n in told["outcomes"].items()}
     return told
 

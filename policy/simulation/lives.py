@@ -99,6 +99,9 @@ class Lives:
         self.running = self._series()
         self.used = {name: self._series() for name in sorted(names)}
         self.capacity = {name: self._series() for name in sorted(names)}
+        priorities = {life.priority for life in self.by_key.values()}
+        self.waiting_of = {priority: self._series() for priority in priorities}
+        self.cpu_of = {priority: self._series() for priority in priorities}
         for life in self.by_key.values():
             if life.task.running:
                 self._running_at_start(life)
@@ -193,6 +196,8 @@ class Lives:
             self.running,
             *self.used.values(),
             *self.capacity.values(),
+            *self.waiting_of.values(),
+            *self.cpu_of.values(),
         ):
             series.move(self.end_ms)
 
@@ -213,10 +218,14 @@ class Lives:
         before, life.where = life.where, where
         life.run += 1
         self.note(at_ms, f"{life.task.key} {what}")
-        self.waiting.add(at_ms, (where is Where.WAITING) - (before is Where.WAITING))
+        waits = (where is Where.WAITING) - (before is Where.WAITING)
+        self.waiting.add(at_ms, waits)
+        if waits:
+            self.waiting_of[life.priority].add(at_ms, waits)
         self.running.add(at_ms, (where is Where.RUNNING) - (before is Where.RUNNING))
         change = (where in _TAKES_ROOM) - (before in _TAKES_ROOM)
         if change:
+            self.cpu_of[life.priority].add(at_ms, change * life.cpu_milli)
             for name, amount in life.requests.items():
                 self.used[name].add(at_ms, change * amount)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from policy.decision.groups import GroupDecision
 from policy.decision.model import Decision, NominationChange, Outcome
 
@@ -17,19 +19,19 @@ class NominationCounter:
 
     def __init__(self) -> None:
         self._node: dict[str, str] = {}
-        self.made = 0
+        self.made: Counter[str] = Counter()  #: by the pod that is nominated
         self.kept = 0
-        self.broken = 0
+        self.broken: Counter[str] = Counter()  #: by the same pod
 
     def decided(self, decision: Decision) -> None:
         """Take over what a decision means for the promises made before."""
         for key in decision.effects.clear_nominations:
-            self.broken += self._node.pop(key, None) is not None
+            self._lost(key)
         pod = decision.preemptor
         if decision.outcome is Outcome.BIND:
             self._placed(pod, decision.node)
         elif decision.effects.nomination is NominationChange.CLEAR:
-            self.broken += self._node.pop(pod, None) is not None
+            self._lost(pod)
         elif decision.effects.nomination is NominationChange.SET and decision.node:
             self._promised(pod, decision.node)
 
@@ -37,25 +39,32 @@ class NominationCounter:
         """Take over what the cycle of a group means for the promises made before."""
         done = decision.effects
         for key in done.clear_nominations:
-            self.broken += self._node.pop(key, None) is not None
+            self._lost(key)
         for key, node in done.bind.items():
             self._placed(key, node)
         for key, node in done.nominate.items():
             if node:
                 self._promised(key, node)
             else:
-                self.broken += self._node.pop(key, None) is not None
+                self._lost(key)
+
+    def _lost(self, pod: str) -> None:
+        if self._node.pop(pod, None) is not None:
+            self.broken[pod] += 1
 
     def _placed(self, pod: str, node: str | None) -> None:
         promised = self._node.pop(pod, None)
-        self.kept += promised is not None and promised == node
-        self.broken += promised is not None and promised != node
+        if promised is not None and promised == node:
+            self.kept += 1
+        elif promised is not None:
+            self.broken[pod] += 1
 
     def _promised(self, pod: str, node: str) -> None:
         before = self._node.get(pod)
         if before != node:
-            self.broken += before is not None
-            self.made += 1
+            if before is not None:
+                self.broken[pod] += 1
+            self.made[pod] += 1
             self._node[pod] = node
 
     def ended(self, pod: str) -> None:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from policy.audit.compare import duration, grouped
 from policy.audit.pages import environment
 from policy.simulation import charts
 from policy.simulation.charts import Chart
-from policy.simulation.paired import differences
+from policy.simulation.lives import PARTS
+from policy.simulation.paired import arrived, differences, figures_of
 from policy.simulation.run import Result
-from policy.simulation.words import difference_line, figure_line, names, of_rules, whole_line
+from policy.simulation.uses import PriorityUse
+from policy.simulation.words import (
+    assumed,
+    difference_line,
+    figure_lines,
+    names,
+    of_rules,
+    whole_line,
+)
 
 
 def page(results: Sequence[Result], notes: Sequence[str]) -> str:
@@ -19,6 +28,7 @@ def page(results: Sequence[Result], notes: Sequence[str]) -> str:
     found = names(results)
     first = [of_rules(results, name)[0] for name in found]
     apart = [difference_line(one) for one in differences(results)]
+    by_rules = [of_rules(results, name) for name in found]
     return (
         environment("policy.simulation")
         .get_template("simulate.html")
@@ -26,15 +36,16 @@ def page(results: Sequence[Result], notes: Sequence[str]) -> str:
             names=found,
             first=first[0],
             digests=[(r.rules, r.rules_digest) for r in first],
-            seeds=len(of_rules(results, found[0])),
+            seeds=len(by_rules[0]),
+            other_traces=any(r.trace_digest != first[0].trace_digest for r in by_rules[0]),
             notes=notes,
-            options=_options(first[0]),
+            options=assumed(first[0].options),
             length=duration((first[0].end_ms - first[0].start_ms) // 1000),
             colours=[charts.colour(i) for i in range(len(found))],
-            charts=[*_over_time(first), _front(results)],
-            curves=_curves(first),
-            whole=[whole_line(of_rules(results, name)) for name in found],
-            figures=[line for name in found for line in _figures(results, name)],
+            charts=[*_over_time(by_rules), _front(results)],
+            priorities=_of_priorities(by_rules),
+            whole=[whole_line(of) for of in by_rules],
+            figures=[line for of in by_rules for line in figure_lines(of)],
             apart=apart,
             width=charts.WIDTH,
             height=charts.HEIGHT,
@@ -43,39 +54,55 @@ def page(results: Sequence[Result], notes: Sequence[str]) -> str:
     )
 
 
-def _options(result: Result) -> list[tuple[str, str]]:
-    o = result.options
-    bare = "never" if o.bare_return_ms is None else f"after {o.bare_return_ms // 1000} s"
-    return [
-        ("evicted pods restart", f"with their {o.restart} work"),
-        ("controllers make them again", f"after {o.return_ms // 1000} s"),
-        ("pods without controller come back", bare),
-        ("a scheduling cycle takes", f"{o.cycle_ms} ms"),
-        ("unknown durations", str(o.durations)),
-        ("scheduler", o.scheduler),
-    ]
-
-
-def _over_time(first: Sequence[Result]) -> list[Chart]:
-    seconds = (first[0].end_ms - first[0].start_ms) / 1000
-    waiting = charts.over_time(
-        "Pods that wait",
-        [(r.rules, r.timeline.waiting) for r in first],
-        seconds=seconds,
-        shown=_number,
-        note="means over 240 equal stretches of time",
-    )
+def _over_time(groups: Sequence[Sequence[Result]]) -> list[Chart]:
+    """groups: the results of each rule set, by seed."""
     used = [
-        charts.over_time(
+        _in_time(
             f"Requested {resource}",
-            [(r.rules, r.timeline.used.get(resource, ())) for r in first],
-            seconds=seconds,
-            shown=lambda share: f"{100 * share:g} %",
+            groups,
+            partial(_used, resource),
+            shown=_share,
             note="of what the nodes have; pods that are leaving count",
         )
-        for resource in sorted(first[0].timeline.used)
+        for resource in sorted(groups[0][0].timeline.used)
     ]
+    waiting = _in_time("Pods that wait", groups, lambda r: r.timeline.waiting, shown=_number)
     return [waiting, *used]
+
+
+def _in_time(
+    title: str,
+    groups: Sequence[Sequence[Result]],
+    values: Callable[[Result], Sequence[float]],
+    *,
+    shown: Callable[[float], str],
+    note: str = "",
+) -> Chart:
+    """One line for each rule set; with several seeds it is their mean at each time."""
+    first = groups[0][0]
+    seeds = f", and over {len(groups[0])} seeds" if len(groups[0]) > 1 else ""
+    means = f"means over {PARTS} equal stretches of time{seeds}"
+    return charts.over_time(
+        title,
+        [(of[0].rules, _mean_line([values(r) for r in of])) for of in groups],
+        seconds=(first.end_ms - first.start_ms) / 1000,
+        shown=shown,
+        note=f"{note}; {means}" if note else means,
+    )
+
+
+def _mean_line(lines: Sequence[Sequence[float]]) -> list[float]:
+    """Of lines of equal length; one without values is 0 everywhere."""
+    known = [line for line in lines if line]
+    return [sum(values) / len(lines) for values in zip(*known, strict=True)]
+
+
+def _used(resource: str, result: Result) -> Sequence[float]:
+    return result.timeline.used.get(resource, ())
+
+
+def _share(share: float) -> str:
+    return f"{100 * share:g} %"
 
 
 def _front(results: Sequence[Result]) -> Chart:
@@ -92,31 +119,72 @@ def _front(results: Sequence[Result]) -> Chart:
     )
 
 
-def _curves(first: Sequence[Result]) -> list[Chart]:
-    """How long pods waited, by priority, where any came."""
+def _of_priorities(groups: Sequence[Sequence[Result]]) -> list[tuple[int, str, list[Chart]]]:
+    """Each priority, how many pods of it came, and the pictures of it."""
     found = []
-    for priority in sorted({p for r in first for p in r.by_priority}, reverse=True):
-        lines = [
-            (r.rules, [None if w is None else w / 1000 for w in curve])
-            for r in first
-            if priority in r.by_priority and (curve := r.by_priority[priority].wait_curve)
-        ]
-        if lines:
-            came = first[0].by_priority[priority].arrived
-            found.append(
-                charts.curves(f"Priority {priority}", lines, f"pods that came: {grouped(came)}")
-            )
+    every = (r for of in groups for r in of)
+    for priority in sorted({p for r in every for p in r.by_priority}, reverse=True):
+        told = [*_curve(groups, priority), *_use(groups, priority)]
+        if told:
+            found.append((priority, _came(groups[0], priority), told))
     return found
 
 
-def _figures(results: Sequence[Result], name: str) -> list[dict[str, Any]]:
-    of = of_rules(results, name)
-    priorities = sorted({p for r in of for p in r.by_priority}, reverse=True)
+def _came(results: Sequence[Result], priority: int) -> str:
+    """Of one rule set: the same pods come under all of them."""
+    numbers = [f.arrived if (f := figures_of(r, priority)) else 0 for r in results]
+    mean = f"{sum(numbers) / len(numbers):.2f}".rstrip("0").rstrip(".")
+    if len(numbers) == 1:
+        return f"pods that came: {grouped(numbers[0])}"
+    return f"pods that came: {mean}, the mean over {len(numbers)} seeds"
+
+
+def _curve(groups: Sequence[Sequence[Result]], priority: int) -> list[Chart]:
+    """How long pods waited: means at each share over the seeds in which any came."""
+    lines = []
+    some = 0
+    for of in groups:
+        curves = [r.by_priority[priority].wait_curve for r in of if arrived(r, priority)]
+        if curves:
+            some = len(curves)
+            lines.append((of[0].rules, [_mean_wait(waits) for waits in zip(*curves, strict=True)]))
+    if not lines:
+        return []
+    note = (
+        "share of the pods that came, by the time that they waited at most; a line that does not"
+        " reach the top stands for pods that never started"
+    )
+    seeds = len(groups[0])
+    if seeds > 1:
+        of_them = "" if some == seeds else f" {some} of"
+        note += f"; means over{of_them} {seeds} seeds, and none where it is never in one of them"
+    return [charts.curves("How long pods waited for their first start", lines, note)]
+
+
+def _mean_wait(waits: Sequence[int | None]) -> float | None:
+    """In seconds; None where it has no end with one of the seeds."""
+    known = [wait for wait in waits if wait is not None]
+    return sum(known) / len(known) / 1000 if len(known) == len(waits) else None
+
+
+def _use(groups: Sequence[Sequence[Result]], priority: int) -> list[Chart]:
+    """Queue and used cpu over time; nothing of results of before that was counted."""
+
+    def of(result: Result) -> PriorityUse | None:
+        return result.use_by_priority.get(priority)
+
+    if not any(of(r) for results in groups for r in results):
+        return []
     return [
-        figure_line(name, "all", [r.everyone for r in of]),
-        *(
-            figure_line(name, str(p), [r.by_priority[p] for r in of if p in r.by_priority])
-            for p in priorities
+        _in_time(
+            "Pods that wait", groups, lambda r: u.waiting if (u := of(r)) else (), shown=_number
+        ),
+        _in_time(
+            "Requested cpu",
+            groups,
+            lambda r: u.used_cpu if (u := of(r)) else (),
+            shown=_share,
+            note="of what the nodes have; pods that are leaving count",
         ),
     ]
 

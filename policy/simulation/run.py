@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from policy.cluster.digest import Change, HistoryFigures
@@ -15,11 +15,12 @@ from policy.rules.ruleset import RuleSet
 from policy.scheduling.cycle import Journal, Recording, Scheduler, SessionRecording
 from policy.scheduling.settle import VirtualClock
 from policy.scheduling.state import Commit, Position, State, StateDelta
-from policy.simulation import figures
+from policy.simulation import figures, uses
 from policy.simulation.figures import Figures, Timeline
 from policy.simulation.options import Options
 from policy.simulation.simulator import Simulator
 from policy.simulation.trace import Trace, TraceError
+from policy.simulation.uses import PriorityUse
 
 FORMAT: Final = 2
 """What the figures of a result mean; docs/formats.md says what each number changed."""
@@ -48,6 +49,8 @@ class Result:
     outcomes: Mapping[str, int]  #: of the cycles that were made, by outcome
     trail: str  #: digest of everything that happened, in order
     format: int = 1  #: `FORMAT` when it was made; results of the first do not say it
+    #: from the highest priority; empty in a recorded result of before it was counted
+    use_by_priority: Mapping[int, PriorityUse] = field(default_factory=dict)
 
 
 def simulate(
@@ -105,13 +108,14 @@ def simulate(
         everyone=everyone,
         by_priority=groups,
         timeline=figures.timeline(simulator.lives),
-        nominations=nominations.made,
+        nominations=nominations.made.total(),
         nominations_kept=nominations.kept,
-        nominations_broken=nominations.broken,
+        nominations_broken=nominations.broken.total(),
         cycles=simulator.cycles,
         outcomes=dict(sorted(simulator.outcomes.items())),
         trail=simulator.lives.trail,
         format=FORMAT,
+        use_by_priority=uses.by_priority(simulator.lives, nominations),
     )
 
 

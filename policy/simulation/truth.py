@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from policy.cluster.snapshot import Snapshot
 from policy.decision.model import ENGINE_VERSION
-from policy.simulation import figures
+from policy.simulation import figures, uses
 from policy.simulation.folder import read_truth
 from policy.simulation.lives import Lives, Where
 from policy.simulation.options import Options, Restart
@@ -84,6 +84,7 @@ def what_happened(trace: Trace, folder: str | Path, options: Options) -> Result:
         outcomes={},
         trail=lives.trail,
         format=FORMAT,
+        use_by_priority=uses.by_priority(lives, None),
     )
 
 

@@ -146,6 +146,7 @@ def test_the_page_shows_the_front(policy: Policy, place: Path) -> None:
     page = policy("tune", "small.yaml", "--output", "html").out
     assert page.count("<svg") == 1
     assert "lost work against waiting" in page
+    assert '<dt class="dim">unknown durations</dt><dd>observed</dd>' in page
     assert "On traces that the search has not seen" in page
     assert "http://" not in page
     assert "https://" not in page
@@ -177,6 +178,22 @@ def test_a_file_that_is_there_stays(policy: Policy, place: Path) -> None:
     (place / "better.cases.yaml").write_text("[]")
     done = policy("tune", "small.yaml", "--write", "better.yaml")
     assert (done.status, "`better.cases.yaml` is there already" in done.err) == (2, True)
+    assert _simulated(place / "own.db") == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--write", "Tuned_Rules.yaml"], "`Tuned_Rules.yaml` would have the name of the file"),
+        (["--choose", "9"], "there is no trial 9; the last one is 8"),
+    ],
+)
+def test_what_would_fail_after_the_search_is_refused_before_it(
+    policy: Policy, place: Path, arguments: list[str], said: str
+) -> None:
+    """A name that rules may not have, and a trial that will not be made."""
+    done = policy("tune", "small.yaml", *arguments)
+    assert (done.status, said in done.err) == (2, True), done.err
     assert _simulated(place / "own.db") == 0
 
 

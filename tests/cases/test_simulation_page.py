@@ -60,7 +60,8 @@ def test_the_page_is_whole_and_needs_nothing_else() -> None:
             "Pods that wait",
             "Requested cpu",
             "Lost work against waiting",
-            "How long pods waited for their first start",
+            "Priority 9",
+            "Priority 1",
             "What was assumed",
         ],
     )

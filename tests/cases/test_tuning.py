@@ -2,35 +2,261 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import textwrap
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
+from policy.cases.running import run_beside
+from policy.cases.untested import untested
 from policy.cluster import canonical
 from policy.cluster.objects import Node, ObjectMeta
 from policy.rules import RuleSet
+from policy.simulation.options import Durations, Options, Restart
 from policy.simulation.trace import Trace, TraceError, TraceEvent, TracePod
 from policy.simulation.tuning.candidate import Space
+from policy.simulation.tuning.cases import WrittenCases, written
 from policy.simulation.tuning.figures import value
-from policy.simulation.tuning.spec import Study, Tuning, part
+from policy.simulation.tuning.outcome import own_rules
+from policy.simulation.tuning.spec import Study, Tuning, part, read_study
 from tests.support.builders import a_pod
 
 CRITERIA = ["lowest-top-priority", "lowest-priority-sum", "fewest-victims", "latest-start"]
 
 
-def a_space(**vary: object) -> Space:
-    spec = Tuning.model_validate(
-        {
-            "apiVersion": "policy/v1",
-            "kind": "Tuning",
-            "metadata": {"name": "t"},
-            "base": "kube-1.36",
-            "vary": vary,
-            "training": [{"workload": "w"}],
-            "minimise": ["lost work"],
-        }
+def a_spec(base: str = "kube-1.36", **vary: object) -> dict[str, object]:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "Tuning",
+        "metadata": {"name": "t"},
+        "base": base,
+        "vary": vary,
+        "training": [{"workload": "w"}],
+        "minimise": ["lost work"],
+    }
+
+
+def a_space(folder: Path = Path(), base: str = "kube-1.36", **vary: object) -> Space:
+    spec = Tuning.model_validate(a_spec(base, **vary))
+    return Space.of(Study(spec=spec, folder=folder, training=[], judging=[]))
+
+
+def rule_file(name: str, when: str, extends: str = "kube-1.36") -> str:
+    return (
+        "apiVersion: policy/v1\n"
+        "kind: PreemptionRules\n"
+        f"metadata: {{name: {name}}}\n"
+        f"extends: {extends}\n"
+        "spec: {victims: {eligible: {insert: [{at: start, rule: {id: between, when: "
+        f"'{when}', verdict: deny, reason: in between, why: a test}}}}]}}}}}}\n"
     )
-    return Space.of(Study(spec=spec, folder=Path(), training=[], judging=[]))
+
+
+BETWEEN = "victim.runtimeSeconds >= 600 && victim.runtimeSeconds < 1200"
+TWO_NUMBERS = [
+    {"name": "low", "rule": "between", "text": "600", "from": 600, "to": 3600},
+    {"name": "high", "rule": "between", "text": "1200", "from": 600, "to": 3600},
+]
+
+
+def test_two_numbers_of_one_rule_stand_at_their_places(tmp_path: Path) -> None:
+    """Also where one becomes what the other was; both are said, and one that stays is not."""
+    (tmp_path / "base.yaml").write_text(rule_file("base", BETWEEN))
+    space = a_space(tmp_path, "base.yaml", numbers=TWO_NUMBERS)
+
+    def replaced(**choice: int) -> list[tuple[str, str, str]]:
+        names = {"name": "t", "description": "", "folder": tmp_path}
+        file = space.file(choice, whys={"between": "trial 7"}, **names)
+        changed = file.get("spec", {}).get("victims", {}).get("eligible", {}).get("replace", [])
+        return [(rule["when"], rule["reason"], rule["why"]) for rule in changed]
+
+    assert replaced(low=1200, high=1500) == [
+        (
+            "victim.runtimeSeconds >= 1200 && victim.runtimeSeconds < 1500",
+            "in between (600 is 1200, 1200 is 1500 here)",
+            "1200 in place of 600, 1500 in place of 1200; trial 7",
+        )
+    ]
+    assert replaced(low=600, high=1500) == [
+        (
+            "victim.runtimeSeconds >= 600 && victim.runtimeSeconds < 1500",
+            "in between (1200 is 1500 here)",
+            "1500 in place of 1200; trial 7",
+        )
+    ]
+    assert replaced(low=600, high=1200) == []
+    assert [space.changes({"low": low, "high": 1200}) for low in (600, 601)] == [0, 1]
+
+
+def test_two_names_of_one_number_are_refused(tmp_path: Path) -> None:
+    """One of them would overwrite the other."""
+    (tmp_path / "base.yaml").write_text(rule_file("base", BETWEEN))
+    twice = [TWO_NUMBERS[0], TWO_NUMBERS[0] | {"name": "again"}]
+    with pytest.raises(TraceError, match="`low` and `again` are the same number: `600` in rule"):
+        a_space(tmp_path, "base.yaml", numbers=twice)
+
+
+def test_a_base_is_looked_for_beside_the_tuning_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in the current folder, where another file may have its name; includes likewise."""
+    there, here = tmp_path / "there", tmp_path / "here"
+    for folder, number in ((there, "600"), (here, "7")):
+        folder.mkdir()
+        when = f"victim.runtimeSeconds < {number}"
+        (folder / "base.yaml").write_text(rule_file("base", when))
+        (folder / "more.yaml").write_text(rule_file("more", when).replace("between", "more"))
+    for cwd, folder in ((here, Path("../there")), (here, there), (tmp_path, Path("there"))):
+        monkeypatch.chdir(cwd)
+        space = a_space(folder, "base.yaml", include=["./more.yaml"])
+        rules = space.rule_set({"include ./more.yaml": True}, "t")
+        found = [space.base.victims.eligible[0], *rules.victims.eligible[:2]]
+        sources = [(r.id, r.when.source) for r in found if r.when is not None]
+        young = "victim.runtimeSeconds < 600"
+        assert sources == [("between", young), ("more", young), ("between", young)]
+
+
+def test_a_study_is_another_one_under_other_includes_or_another_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trials of before would be shown as if they had been made under the rules of now."""
+    (tmp_path / "more.yaml").write_text(rule_file("more", "victim.runtimeSeconds < 600"))
+    before = a_space(tmp_path, include=["./more.yaml"]).digest
+    assert a_space(tmp_path, include=["./more.yaml"]).digest == before
+    (tmp_path / "more.yaml").write_text(rule_file("more", "victim.runtimeSeconds < 601"))
+    edited = a_space(tmp_path, include=["./more.yaml"]).digest
+    monkeypatch.setattr("policy.simulation.tuning.spec.ENGINE_VERSION", "another")
+    upgraded = a_space(tmp_path, include=["./more.yaml"]).digest
+    assert len({before, edited, upgraded}) == 3
+
+
+def test_a_tuning_file_assumes_what_policy_simulate_does() -> None:
+    """The same words and defaults, and each of them is part of the study."""
+    told = {
+        "restart": "remaining",
+        "comeBack": "1m",
+        "bareComeBack": "never",
+        "cycleTime": "20ms",
+        "durations": "siblings",
+        "scheduler": "other",
+    }
+    assert Tuning.model_validate(a_spec()).simulation.options() == Options()
+    assumed = Tuning.model_validate(a_spec() | {"simulation": told})
+    assert assumed.simulation.options() == Options(
+        restart=Restart.REMAINING,
+        return_ms=60_000,
+        bare_return_ms=None,
+        cycle_ms=20,
+        durations=Durations.SIBLINGS,
+        scheduler="other",
+    )
+    alone = Tuning.model_validate(a_spec() | {"simulation": {"comeBack": "1m"}})
+    assert alone.simulation.options() == Options(return_ms=60_000)
+    digests = {
+        Study(
+            spec=Tuning.model_validate(a_spec() | {"simulation": {key: value}}),
+            folder=Path(),
+            training=[],
+            judging=[],
+        ).digest([])
+        for key, value in told.items()
+    }
+    assert len(digests) == len(told)
+    for key, wrong in (("bareComeBack", "soon"), ("cycleTime", "0ms"), ("durations", "long")):
+        with pytest.raises(ValidationError, match=key):
+            Tuning.model_validate(a_spec() | {"simulation": {key: wrong}})
+
+
+def test_unknown_durations_are_filled_in_as_the_tuning_file_says(tmp_path: Path) -> None:
+    """The median of the workload's other pods, where it wants that."""
+    trace = Path(__file__).parents[2] / "examples" / "simulation" / "trace"
+    shutil.copytree(trace, tmp_path / "trace")
+    events = (tmp_path / "trace" / "events.jsonl").read_text().splitlines(keepends=True)
+    job = [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": True}]
+    for name, end in (("one", 50), ("two", None)):
+        pod = {
+            "metadata": {"name": name, "namespace": "default", "ownerReferences": job},
+            "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]},
+        }
+        events.append(json.dumps({"t": 300, "op": "create", "pod": pod}) + "\n")
+        if end is not None:
+            ended = {"metadata": {"name": name, "namespace": "default"}}
+            events.append(json.dumps({"t": 300 + end, "op": "finish", "pod": ended}) + "\n")
+    events.sort(key=lambda line: json.loads(line)["t"])
+    (tmp_path / "trace" / "events.jsonl").write_text("".join(events))
+    work = {}
+    for durations in ("observed", "siblings"):
+        spec = a_spec() | {
+            "training": [{"trace": "trace"}],
+            "simulation": {"durations": durations},
+        }
+        (tmp_path / "t.yaml").write_text(json.dumps(spec))
+        found = read_study(tmp_path / "t.yaml").training[0](0)
+        work[durations] = {t.key: t.work_ms for t in found.tasks}["default/two"]
+    assert work == {"observed": None, "siblings": 50_000}
+
+
+class TestCasesOfRules:
+    """Cases beside rules that were found touch each of the file's own rules, or say why not."""
+
+    def written(self, tmp_path: Path, text: str) -> WrittenCases:
+        file = tmp_path / "found.yaml"
+        file.write_text(text)
+        rules = RuleSet.load(file)
+        # Nothing comes: no decision of the trace shows anything.
+        trace = Trace(name="t", start_ms=0, end_ms=1000, objects=[], tasks=[], events=[])
+        base = RuleSet.load("kube-1.36")
+        cases = written(trace, base, rules, options=Options(), own=own_rules(text))
+        if cases.text:
+            (tmp_path / "found.cases.yaml").write_text(cases.text)
+            assert run_beside(str(file)) == []
+            assert {w.rule for w in untested(str(file), rules)} == set(cases.untouched)
+        return cases
+
+    def test_made_up_clusters_have_young_pods_and_a_past(self, tmp_path: Path) -> None:
+        """A cooldown that only young pods get to, and an order that only they decide."""
+        text = """
+            apiVersion: policy/v1
+            kind: PreemptionRules
+            metadata: {name: rules}
+            extends: kube-1.36
+            include: [cooldown]
+            spec:
+              victims:
+                eligible:
+                  insert:
+                    - at: start
+                      rule: {id: old, when: victim.runtimeSeconds >= 60, verdict: deny, why: a test}
+                forbid:
+                  replace:
+                    - id: cooldown
+                      when: history.preemptedCount(victim.workload, duration('5m')) > 0
+                      why: a test
+              ranking:
+                remove: [latest-start, fewest-victims]
+                insert:
+                  - after: lowest-top-priority
+                    rule:
+                      id: latest-start
+                      maximize: candidate.earliestStartOfTopPriority
+                      why: a test
+                  - after: latest-start
+                    rule: {id: fewest-victims, minimize: candidate.victimCount, why: a test}
+            """
+        cases = self.written(tmp_path, textwrap.dedent(text))
+        assert (cases.differing, cases.untouched) == (0, {})
+
+    def test_a_rule_that_no_case_touches_is_named(self, tmp_path: Path) -> None:
+        """It asks for a label, which made-up pods do not have."""
+        text = rule_file("rules", 'has(victim.labels.tier) && victim.labels.tier == "gold"')
+        cases = self.written(tmp_path, text)
+        assert cases.untouched == {
+            "between": "it decides nothing on the first trace, and nothing in the clusters that"
+            " were made up for it"
+        }
 
 
 def test_every_order_of_criteria_is_the_one_that_was_chosen() -> None:

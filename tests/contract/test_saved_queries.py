@@ -7,6 +7,10 @@ from typing import Any, Final
 
 import pytest
 
+from policy.rules import RuleSet
+from policy.simulation.folder import read_trace
+from policy.simulation.keeping import simulate_and_keep
+from policy.simulation.options import Options
 from policy.store import SessionRecord, SessionStep, Store
 from policy.store.read.saved_queries import DEFAULTS, saved_queries
 from tests.contract.builders import BY_HAND, NOW, a_pod, made_on
@@ -197,7 +201,7 @@ def evicting_session(store: Store, cluster: str) -> None:
 
 OF_THE_QUERY: Final = {
     # Clusters, the days to add up, and what a query made itself.
-    *("c", "s", "e", "h", "u", "m", "w", "counted", "dated", "days", "ends", "ever", "hits"),
+    *("c", "s", "e", "h", "k", "u", "m", "w", "counted", "dated", "days", "ends", "ever", "hits"),
     *("lost", "made", "newest", "oldest", "sums", "then_only", "tries", "waiting"),
 }
 
@@ -230,6 +234,40 @@ def test_the_query_over_a_view_has_the_parameters_of_the_saved_one(name: str) ->
     assert saved_queries()[name].parameters == named
 
 
+def test_a_kept_simulation_is_no_part_of_any_saved_query_but_its_own(database_url: str) -> None:
+    """Its decisions, and what waits in its last state, are shown where its cluster is named."""
+    trace = read_trace(Path(__file__).parents[2] / "examples" / "simulation" / "trace")
+    with Store.open(database_url) as store:
+        for cluster in ("default", "other"):
+            fill(store, cluster)
+            evicting_session(store, cluster)
+
+        def answered(**asked: Any) -> dict[str, list[tuple[Any, ...]]]:
+            found = {}
+            for name, query in saved_queries().items():
+                given = {p: (DEFAULTS | asked)[p] for p in query.parameters}
+                with store.sql(query.sql, given, trust_connection=True) as rows:
+                    found[name] = list(map(tuple, rows))
+            return found
+
+        # By totals over all days, and out of the rows at the ends of some.
+        asked: tuple[dict[str, Any], ...] = ({}, {"since": 1}, {"since": 1, "until": NOW + 1})
+        before = [answered(**one) for one in asked]
+        simulate_and_keep(
+            *(store, "kept", trace, RuleSet.load("kube-1.36")),
+            seed=0,
+            options=Options(length_ms=30_000),  # web-1 is nominated still
+            actor="carl",
+            clock=lambda: NOW,
+        )
+        assert [answered(**one) for one in asked] == before
+        own = [answered(cluster="kept", **one) for one in asked]
+        shown = {name for name, rows in own[0].items() if rows}
+        assert own[0]["victims-by-priority"] == [(9, 1, 1, 9)]
+        assert own[0]["standing-nominations"][0][:2] == ("kept", "default/web-1")
+        assert shown == set(saved_queries()) - {"pdb-violations"}
+
+
 def test_saved_queries_find_the_rows_of_a_time(tmp_path: Path) -> None:
     """None reads all rows of a table of the record: with a longer one it would take longer."""
     with Store.open(str(tmp_path / "policy.db")) as store:
@@ -241,6 +279,4 @@ def test_saved_queries_find_the_rows_of_a_time(tmp_path: Path) -> None:
             ]
             for name, query in saved_queries().items()
         }
-    assert {name: steps for name, steps in scanned.items() if steps} == {
-        "hourly": ["SCAN t"],  # the totals of all hours
-    }
+    assert {name: steps for name, steps in scanned.items() if steps} == {}

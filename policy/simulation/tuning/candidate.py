@@ -32,22 +32,27 @@ class Space:
     """Rules of which numbers vary: id -> where they stand, and what they are."""
     brought_by: Mapping[str, str]  #: id of a rule -> the include that brings it
     criteria: Sequence[Mapping[str, Any]]  #: the ranking of the base
+    digest: str  #: of the study: of everything that a trial depends on
 
     @staticmethod
     def of(study: Study) -> Space:
         """Raises RulesError, TraceError for what the rule sets do not have."""
         vary = study.spec.vary
-        base = RuleSet.load(_named(study, study.spec.base, study.folder))
+        base = RuleSet.load(_at(study, study.spec.base))
         found = dict(_rules_of(base))
         brought: dict[str, str] = {}
+        digests = [base.digest]
         for name in vary.include:
-            file = {**_head(study, "probe", study.folder), "include": [_at(study, name)]}
-            for rule, entry in _rules_of(RuleSet.load(file)).items():
+            head = _head(study, "probe", Path.cwd())
+            with_it = RuleSet.load({**head, "include": [_at(study, name)]})
+            digests.append(with_it.digest)
+            for rule, entry in _rules_of(with_it).items():
                 if rule not in found:
                     found[rule] = entry
                     brought[rule] = name
         for number in vary.numbers:
             _require(number, found)
+        _require_apart(vary.numbers)
         ranking = canonical.parse(base.canonical)["spec"]["ranking"]
         known = [criterion["id"] for criterion in ranking]
         for name in vary.ranking:
@@ -57,7 +62,7 @@ class Space:
                 )
         wanted = {n.rule for n in vary.numbers if n.rule}
         rules = {name: entry for name, entry in found.items() if name in wanted}
-        return Space(study, base, rules, brought, ranking)
+        return Space(study, base, rules, brought, ranking, study.digest(digests))
 
     @property
     def orders(self) -> list[str]:
@@ -86,12 +91,14 @@ class Space:
         whys: Mapping[str, str],
         folder: Path,
     ) -> dict[str, Any]:
-        """The rule file of a choice. whys: by rule id, `ranking` and settings."""
+        """The rule file of a choice. whys: by rule id, and `ranking`."""
         study = self.study
         spec: dict[str, Any] = {}
-        for number in study.spec.vary.numbers:
-            if number.name in choice:
-                self._set(spec, number, int(choice[number.name]), whys)
+        for number in self.changed(choice):
+            if number.rule is None:
+                spec.setdefault("victims", {})["maxVictims"] = int(choice[number.name])
+        for rule, written in self._written(choice).items():
+            self._replace(spec, rule, written, whys)
         order = choice.get("ranking")
         if order and order != self.orders[0]:
             spec["ranking"] = self._ranking(order.split(" > "), whys.get("ranking", ""))
@@ -107,28 +114,48 @@ class Space:
         here = Path.cwd()
         return RuleSet.load(self.file(choice, name=name, description="", whys={}, folder=here))
 
-    def _set(
-        self, spec: dict[str, Any], number: Number, amount: int, whys: Mapping[str, str]
+    def changed(self, choice: ParameterChoice) -> list[Number]:
+        """The numbers that the choice sets to something else than what stands there."""
+        return [
+            number
+            for number in self.study.spec.vary.numbers
+            if number.name in choice and not self._stands(number, choice)
+        ]
+
+    def _stands(self, number: Number, choice: ParameterChoice) -> bool:
+        amount = int(choice[number.name])
+        if number.rule is not None:
+            return number.stands(amount)
+        included = any(choice.get(f"include {n}") for n in self.study.spec.vary.include)
+        # What is included may set it, too.
+        return not included and amount == self.base.victims.max_victims
+
+    def _written(self, choice: ParameterChoice) -> dict[str, dict[str, str]]:
+        """By rule: what stands there -> what takes its place."""
+        found: dict[str, dict[str, str]] = {}
+        for number in self.changed(choice):
+            if number.rule is not None:
+                assert number.text is not None  # it goes with `rule`
+                written = number.written(int(choice[number.name]))
+                found.setdefault(number.rule, {})[number.text] = written
+        return found
+
+    def _replace(
+        self, spec: dict[str, Any], name: str, written: Mapping[str, str], whys: Mapping[str, str]
     ) -> None:
-        if number.rule is None:
-            spec.setdefault("victims", {})["maxVictims"] = amount
-            return
-        path, rule = self.rules[number.rule]
+        path, rule = self.rules[name]
         place = spec
         for key in path:
             place = place.setdefault(key, {})
-        changed = place.setdefault("replace", [])
-        entry = next((r for r in changed if r["id"] == number.rule), None)
-        if entry is None:
-            entry = {k: v for k, v in rule.items() if v != ""}
-            changed.append(entry)
-        assert number.text is not None  # it goes with `rule`
-        written = number.written(amount)
-        entry["when"] = _exchanged(entry["when"], number.text, written)
-        if entry.get("reason") and written != number.text:
-            said = f"{number.text} is {written} here"
-            entry["reason"] = f"{entry['reason']} ({said})"
-        entry["why"] = whys.get(number.rule, f"tuned: {written} in place of {number.text}")
+        entry = {k: v for k, v in rule.items() if v != ""}
+        entry["when"] = _exchanged(entry["when"], written)
+        if entry.get("reason"):
+            said = ", ".join(f"{old} is {new}" for old, new in written.items())
+            entry["reason"] = f"{entry['reason']} ({said} here)"
+        told = ", ".join(f"{new} in place of {old}" for old, new in written.items())
+        why = whys.get(name)
+        entry["why"] = f"tuned: {told}" if why is None else f"{told}; {why}"
+        place.setdefault("replace", []).append(entry)
 
     def _ranking(self, order: Sequence[str], why: str) -> dict[str, Any]:
         """The criteria that move, taken out and put back behind those that they follow now."""
@@ -149,8 +176,8 @@ class Space:
         """How many things differ from the base: what is included, numbers, criteria that move."""
         order = choice.get("ranking", "").split(" > ")
         own = self.orders[0].split(" > ")
-        others = sum(name != "ranking" and value is not False for name, value in choice.items())
-        return others + len(order) - len(_kept(own, order))
+        included = sum(value is True for value in choice.values())
+        return included + len(self.changed(choice)) + len(order) - len(_kept(own, order))
 
 
 def _kept(own: Sequence[str], wanted: Sequence[str]) -> tuple[str, ...]:
@@ -208,10 +235,23 @@ def _require(
         )
     when = rules[number.rule][1].get("when", "")
     assert number.text is not None  # it goes with `rule`
-    if _exchanged(when, number.text, "") == when:
+    if _exchanged(when, {number.text: ""}) == when:
         raise TraceError(f"`{number.text}` does not stand in rule `{number.rule}`: `{when}`")
 
 
-def _exchanged(when: str, old: str, new: str) -> str:
-    """Whole numbers and times only: `60` does not stand in `600`."""
-    return re.sub(rf"(?<![\w.]){re.escape(old)}(?![\w.])", new, when)
+def _require_apart(numbers: Sequence[Number]) -> None:
+    """Two names for one number would overwrite each other."""
+    known: dict[tuple[str | None, str | None], Number] = {}
+    for number in numbers:
+        place = number.rule, number.text
+        other = known.setdefault(place, number)
+        if other is not number:
+            where = f"`{number.text}` in rule `{number.rule}`" if number.rule else "`maxVictims`"
+            raise TraceError(f"`{other.name}` and `{number.name}` are the same number: {where}")
+
+
+def _exchanged(when: str, written: Mapping[str, str]) -> str:
+    """Whole numbers and times only: `60` does not stand in `600`. All at once: what is written for
+    one of them is not taken for the next."""
+    olds = "|".join(map(re.escape, written))
+    return re.sub(rf"(?<![\w.])(?:{olds})(?![\w.])", lambda found: written[found[0]], when)

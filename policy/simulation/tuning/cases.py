@@ -1,11 +1,12 @@
 """Cases that show where chosen rules decide otherwise than the base: found by simulating it.
 
-They touch every rule of the file where a decision of the trace does, or one on two full nodes.
+They touch every rule of the file where a decision of the trace does, or one on two full nodes; of
+a rule that none touches is said why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import permutations
@@ -24,6 +25,7 @@ from policy.decision.model import Decision, Outcome
 from policy.preemption.decide import decide
 from policy.preemption.tally import Tally
 from policy.rules import RulesError, RuleSet
+from policy.rules.expressions import HISTORY_FUNCTIONS
 from policy.scheduling.cycle import Scheduler, Step
 from policy.scheduling.settle import VirtualClock
 from policy.scheduling.state import Transition
@@ -63,6 +65,15 @@ class _Watching(Simulator):
         super()._decided(step)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenCases:
+    """A file of cases, and what none of them shows."""
+
+    text: str  #: "" where there are none
+    differing: int  #: cases out of the trace that hold under the rules and not under the base
+    untouched: Mapping[str, str]  #: id of a rule that no case touches -> why
+
+
 def written(
     trace: Trace,
     base: RuleSet,
@@ -71,44 +82,62 @@ def written(
     options: Options,
     own: Collection[str],
     most: int = 3,
-) -> str:
-    """The text of a file of cases that hold under `rules`; "" where no case shows a difference.
+) -> WrittenCases:
+    """Cases that hold under `rules`.
 
-    Up to `most` of them, and more where rules are left, hold under `rules` and not under the base.
-    A rule of `own` that decides in none of these has a case that holds under both.
+    Up to `most` of them, and more where rules are left, do not hold under the base. A rule of `own`
+    that decides in none of these has a case that holds under both, or one that is made up.
 
     own: ids of the rules that the file of `rules` itself holds.
     """
     texts: list[str] = []
     left = set(own)
-    alike: dict[str, Situation] = {}
+    alike: dict[str, list[Situation]] = {}
+    met: set[str] = set()
     for situation in _situations(trace, base, rules, options):
         if len(texts) >= most and not left:
             break
         shows = left & touched_by(situation.other)
+        met |= shows
         if not _differ(situation.base, situation.other):
             for name in shows:
-                alike.setdefault(name, situation)
+                known = alike.setdefault(name, [])
+                if len(known) < _TRIED_ALIKE:
+                    known.append(situation)
         elif shows or len(texts) < most:
             wanted = partial(_differ_by, shows) if len(texts) >= most else _differ
             text = _smallest(situation, base, rules, wanted)
             if text is not None and text not in texts:
                 texts.append(text)
                 left -= _touched(text, rules)
-    if not texts:
-        return ""
+    differing = len(texts)
     for name in sorted(left):
         if name not in left:
-            continue
-        decides, text = partial(_decided_by, name), None
-        if name in alike:
-            text = _smallest(alike[name], base, rules, decides)
+            continue  # a case for another one touches it
+        decides = partial(_decided_by, name)
+        found = (_smallest(one, base, rules, decides) for one in alike.get(name, ()))
+        text = next((one for one in found if one is not None), None)
         text = text or _made(base, rules, decides)
         if text is not None:
             texts.append(text)
             left = left - _touched(text, rules)
-    return "\n".join(texts)
+    return WrittenCases(
+        text="\n".join(texts),
+        differing=differing,
+        untouched={name: _MET if name in met else _NEVER_MET for name in sorted(left)},
+    )
 
+
+_TRIED_ALIKE: Final = 3
+"""Decisions that are tried of those in which a rule decides, and nothing differs."""
+
+_MET: Final = (
+    "it decides on the first trace, but by what a case does not hold, and in none of the clusters"
+    " that were made up for it"
+)
+_NEVER_MET: Final = (
+    "it decides nothing on the first trace, and nothing in the clusters that were made up for it"
+)
 
 _LEAVING: Final = (
     ((10, 600),),
@@ -119,25 +148,64 @@ _LEAVING: Final = (
 )
 """Pods that fill a node: priority, and seconds since they started."""
 
+_AGES: Final = (60, 6, 1, 600, 6000)
+"""What their ages are multiplied with, in sixtieths: rules spare older pods, or younger ones."""
+
+_PREEMPTORS: Final = (1000, 2_000_000)
+"""Priorities of who preempts: rules spare pods from those below one."""
+
 
 def _made(base: RuleSet, rules: RuleSet, wanted: Wanted) -> str | None:
     """A case of two full nodes that shows what no decision of the trace does."""
+    found = (_case(told, base, rules, wanted) for told in _made_up(rules))
+    return next((text for text in found if text is not None), None)
+
+
+def _made_up(rules: RuleSet) -> Iterator[dict[str, Any]]:
+    """Clusters of two full nodes, those without history and of old pods first."""
     size = {"cpu": "2", "memory": "4Gi", "pods": "10"}
-    for both in permutations(_LEAVING, 2):
-        pods: dict[str, Any] = {"high": {"priority": 1000, "cpu": "2"}}
-        for n, pair in enumerate(both, start=1):
-            for i, (priority, seconds) in enumerate(pair, start=1):
-                pods[f"low-{n}-{i}"] = {
-                    "priority": priority,
-                    "cpu": str(2 // len(pair)),
-                    "node": f"node-{n}",
-                    "started": f"{seconds}s",
-                }
-        told = {"now": "2000-01-01T01:00:00Z", "nodes": {"node-1": size, "node-2": size}}
-        text = _case({"note": "a case", **told, "pods": pods}, base, rules, wanted)
-        if text is not None:
-            return text
-    return None
+    nodes = {"node-1": size, "node-2": size}
+    for hit in ((), (1,), (1, 2)) if rules.history_needs else ((),):
+        for preemptor in _PREEMPTORS:
+            for age in _AGES:
+                for both in permutations(_LEAVING, 2):
+                    pods = _pods(both, age, preemptor)
+                    told = {"note": "a case", "now": "2000-01-01T01:00:00Z", "nodes": nodes}
+                    told["pods"] = pods
+                    if hit:
+                        told["history"] = _made_history(rules, hit)
+                    yield told
+
+
+def _pods(both: Sequence[Sequence[tuple[int, int]]], age: int, preemptor: int) -> dict[str, Any]:
+    pods: dict[str, Any] = {"high": {"priority": preemptor, "cpu": "2"}}
+    for n, pair in enumerate(both, start=1):
+        for i, (priority, seconds) in enumerate(pair, start=1):
+            pods[f"low-{n}-{i}"] = {
+                "priority": priority,
+                "cpu": str(2 // len(pair)),
+                "owner": f"Job/low-{n}",
+                "node": f"node-{n}",
+                "started": f"{seconds * age // 60}s",
+            }
+    return pods
+
+
+def _made_history(rules: RuleSet, hit: Sequence[int]) -> dict[str, dict[str, int]]:
+    """A past in which the workloads on some of the nodes were hit, once and a minute ago."""
+    owners = [f"default/Job/low-{n}" for n in hit]
+    found = {}
+    for name, window in sorted(rules.history_needs, key=str):
+        function = HISTORY_FUNCTIONS[name]
+        keys = owners if function.argument == "workload" else ["default"]
+        figure = 1 if function.windowed else 60
+        found[_figure(name, window)] = dict.fromkeys(keys, figure)
+    return found
+
+
+def _figure(name: str, window: int | None) -> str:
+    """As a case has it: `preemptedCount(900s)`."""
+    return name if window is None else f"{name}({window}s)"
 
 
 def _touched(text: str, rules: RuleSet) -> set[str]:
@@ -295,7 +363,7 @@ def _history(snapshot: Snapshot) -> dict[str, dict[str, int]]:
         name, _, window = key.partition("/")
         told = {k: v for k, v in figures.items() if v}
         if told:
-            found[f"{name}({window}s)" if window else name] = told
+            found[_figure(name, int(window) if window else None)] = told
     return found
 
 

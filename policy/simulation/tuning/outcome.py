@@ -16,6 +16,7 @@ from policy.simulation.tuning.candidate import Space
 from policy.simulation.tuning.figures import shown
 from policy.simulation.tuning.spec import Goal, Tuning, named
 from policy.simulation.tuning.study import JUDGING, TRAINING, Trial, front
+from policy.simulation.words import assumed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,17 +108,12 @@ def rule_file(outcome: TuningResult, trial: Trial, name: str, folder: Path) -> s
     why = (
         f"trial {trial.number} of {len(outcome.trials)} in the tuning `{space.study.name}`: {gain}"
     )
-    numbers = [n for n in outcome.spec.vary.numbers if n.name in trial.choice]
-    whys = {
-        n.rule: f"{n.written(int(trial.choice[n.name]))} in place of {n.text}; {why}"
-        for n in numbers
-        if n.rule is not None
-    }
+    whys = {n.rule: why for n in outcome.spec.vary.numbers if n.rule is not None}
     file = space.file(
         trial.choice,
         name=name,
         description=f"{space.base.name}, tuned: {words(trial.choice, space)}",
-        whys={**whys, "ranking": why},
+        whys=whys | {"ranking": why},
         folder=folder,
     )
     head = f"# Found by `policy tune`, {why}.\n"
@@ -162,6 +158,7 @@ def page(outcome: TuningResult) -> str:
             front=[trial_line(outcome, trial) for trial in outcome.front],
             chosen=None if outcome.chosen is None else trial_line(outcome, outcome.chosen),
             judged=judged_lines(outcome),
+            options=assumed(spec.simulation.options()),
             all=[trial_line(outcome, trial) for trial in outcome.trials],
             width=charts.WIDTH,
             height=charts.HEIGHT,

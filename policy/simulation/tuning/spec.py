@@ -5,21 +5,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from policy.cluster import canonical
 from policy.cluster.objects import ClusterObject, key_of, kind_of
+from policy.decision.model import ENGINE_VERSION
+from policy.scheduling.order import DEFAULT_SCHEDULER
 from policy.simulation.files import read_model
 from policy.simulation.folder import read_trace
 from policy.simulation.many import Always
-from policy.simulation.options import Options, Restart
+from policy.simulation.options import Durations, Options, Restart
+from policy.simulation.run import FORMAT
 from policy.simulation.trace import Trace, TraceError
 from policy.simulation.tuning.figures import FIGURES
 from policy.simulation.workload import Generated, Time, millis, read_workload
 
 _MOST_ORDERS: Final = 5
+_NEVER: Final = "never"
+
+
+def _time_or_never(text: str) -> str:
+    if text != _NEVER:
+        try:
+            millis(text)
+        except ValueError as exc:
+            raise ValueError(f"{exc}, and not `{_NEVER}`") from exc
+    return text
+
+
+_TimeOrNever = Annotated[str, AfterValidator(_time_or_never)]
 
 
 class _Model(BaseModel):
@@ -82,6 +98,15 @@ class Number(_Model):
         size, unit = next(u for u in ((3600, "h"), (60, "m"), (1, "s")) if amount % u[0] == 0)
         return f"{amount // size}{unit}"
 
+    def stands(self, amount: int) -> bool:
+        """Is it what stands in the rule, maybe in other words?"""
+        assert self.text is not None  # who asks has a rule
+        try:
+            own = millis(self.text) if self.timed else 1000 * int(self.text)
+        except ValueError:
+            return self.text == self.written(amount)
+        return own == 1000 * amount
+
 
 class Vary(_Model):
     """What may differ from the base."""
@@ -137,19 +162,31 @@ class Goal(_Model):
 
 
 class Assumed(_Model):
-    """Options of the simulations, as `policy simulate` has them."""
+    """Options of the simulations: those of `policy simulate`, with the same defaults."""
 
     restart: Literal["whole", "remaining"] = "whole"
     come_back: Time = Field("0s", alias="comeBack")
+    bare_come_back: _TimeOrNever = Field("0s", alias="bareComeBack")
     cycle_time: Time = Field("5ms", alias="cycleTime")
+    durations: Literal["observed", "siblings"] = "observed"
+    scheduler: str = Field(DEFAULT_SCHEDULER, min_length=1)
+
+    @field_validator("cycle_time")
+    @classmethod
+    def _takes_time(cls, value: str) -> str:
+        if not 1 <= millis(value) <= 60_000:
+            raise ValueError("a cycle takes between 1ms and 1m")
+        return value
 
     def options(self) -> Options:
-        back = millis(self.come_back)
+        never = self.bare_come_back == _NEVER
         return Options(
             restart=Restart(self.restart),
-            return_ms=back,
-            bare_return_ms=back,
-            cycle_ms=max(1, millis(self.cycle_time)),
+            return_ms=millis(self.come_back),
+            bare_return_ms=None if never else millis(self.bare_come_back),
+            cycle_ms=millis(self.cycle_time),
+            durations=Durations(self.durations),
+            scheduler=self.scheduler,
         )
 
 
@@ -189,14 +226,14 @@ class Study:
     def name(self) -> str:
         return self.spec.metadata.name
 
-    def digest(self, base: str) -> str:
-        """Of everything that a trial depends on; base: digest of the base rule set.
+    def digest(self, rules: Sequence[str]) -> str:
+        """Of everything that a trial depends on; rules: digests of the base, and with each include.
 
         How many trials there are is no part of it: a study can be gone on with.
         """
         told = self.spec.model_dump(mode="json", exclude={"trials", "judging"})
         traces = [source(0).digest for source in self.training]
-        return canonical.digest([told, base, traces])
+        return canonical.digest([told, list(rules), traces, ENGINE_VERSION, FORMAT])
 
 
 def named(figure: str, priority: int | None) -> str:
@@ -217,8 +254,8 @@ def read_study(path: str | Path) -> Study:
     return Study(
         spec=spec,
         folder=path.parent,
-        training=[_source(s, path.parent) for s in spec.training],
-        judging=[_source(s, path.parent) for s in spec.judging],
+        training=[_source(s, path.parent, spec.simulation) for s in spec.training],
+        judging=[_source(s, path.parent, spec.simulation) for s in spec.judging],
     )
 
 
@@ -226,12 +263,13 @@ def _amount(value: int | str) -> int:
     return value if isinstance(value, int) else millis(value) // 1000
 
 
-def _source(source: WorkloadSource, folder: Path) -> Any:
+def _source(source: WorkloadSource, folder: Path, assumed: Assumed) -> Any:
     if source.workload is not None:
         return Generated(read_workload(folder / source.workload), ())
     assert source.trace is not None  # checked by the model
     nodes = None if source.nodes is None else folder / source.nodes
-    found = read_trace(folder / source.trace, cluster=nodes)
+    durations = Durations(assumed.durations)
+    found = read_trace(folder / source.trace, cluster=nodes, durations=durations)
     if source.start == "0s" and source.end is None:
         return Always(found)
     end = None if source.end is None else millis(source.end)

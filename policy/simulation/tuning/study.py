@@ -56,13 +56,13 @@ def places(study: Study, part: str) -> list[TrialPlace]:
     return [(part, i, seed) for i in range(len(sources)) for seed in range(study.spec.seeds)]
 
 
-def recorded(store: Store, study: Study, base: RuleSet) -> dict[int, Trial]:
+def recorded(store: Store, space: Space) -> dict[int, Trial]:
     """The trials of a study that the record has, also those that are not whole."""
-    digest = study.digest(base.digest)
+    study = space.study
     found: dict[int, Trial] = {}
     for options, result in store.read.simulation_documents(study.name):
         told = canonical.parse(options).get("tuning")
-        if told is None or told["study"] != digest:
+        if told is None or told["study"] != space.digest:
             continue
         number = int(told["trial"])
         trial = found.setdefault(number, Trial(number=number, choice=told["choice"]))
@@ -75,8 +75,7 @@ def recorded(store: Store, study: Study, base: RuleSet) -> dict[int, Trial]:
 
 def record(
     store: Store,
-    study: Study,
-    base: RuleSet,
+    space: Space,
     trial: Trial,
     place: TrialPlace,
     result: Result,
@@ -87,7 +86,7 @@ def record(
 ) -> None:
     """Keep one simulation of a trial."""
     told = {
-        "study": study.digest(base.digest),
+        "study": space.digest,
         "trial": trial.number,
         "choice": dict(trial.choice),
         "part": place[0],
@@ -95,7 +94,7 @@ def record(
         "seed": place[2],
         "digest": result.trace_digest,
     }
-    kept = keep(store, study.name, result, rules, at_ms=at_ms, actor=actor, tuning=told)
+    kept = keep(store, space.study.name, result, rules, at_ms=at_ms, actor=actor, tuning=told)
     trial.results[place] = kept.result
 
 

@@ -6,8 +6,7 @@ FROM (
     SELECT f.decision_id, f.pod
     FROM victims f
     CROSS JOIN decisions d
-    CROSS JOIN clusters c
-    WHERE c.id = f.cluster_id AND d.id = f.decision_id
+    WHERE d.id = f.decision_id
           AND f.pdb_violating AND d.outcome = 'preempt' AND NOT d.hypothetical
           AND NOT EXISTS (SELECT 1 FROM decision_outcomes x
                           WHERE x.decision_id = f.decision_id AND x.position = f.position)
@@ -19,7 +18,7 @@ FROM (
                                 WHERE s.latest_ms >= :since)
           AND f.decision_id < (SELECT max(s.thousand) * 1000 + 1000 FROM decision_spans s
                                WHERE s.earliest_ms < :until)
-          AND (:cluster = '' OR c.name = :cluster)
+          AND +f.cluster_id IN (SELECT k.id FROM $clusters k)
           AND (:namespace = '' OR f.namespace = :namespace)
     ORDER BY f.decision_id DESC, f.pod
     LIMIT :limit

@@ -5,10 +5,9 @@ WITH waiting AS MATERIALIZED (
     SELECT c.name AS cluster, p.cluster_id, p.key AS pod,
            (SELECT max(k.made_revision) FROM nominations k
             WHERE k.cluster_id = p.cluster_id AND k.pod = p.key) AS made_revision
-    FROM clusters c
+    FROM $clusters c
     CROSS JOIN pods p
     WHERE p.cluster_id = c.id AND p.valid_to IS NULL AND p.nominated_node <> ''
-          AND (:cluster = '' OR c.name = :cluster)
 ),
 dated AS MATERIALIZED (
     SELECT s.cluster, s.pod, s.made_revision,

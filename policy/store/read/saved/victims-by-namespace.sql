@@ -23,13 +23,13 @@ lost AS (
     SELECT victim_namespace, victim_owner, 1, run_seconds,
            CASE WHEN pdb_violating AND decision_id IS NOT NULL THEN 1 ELSE 0 END
     FROM v_victims
-    WHERE evicted AND (:cluster = '' OR cluster = :cluster)
+    WHERE evicted AND cluster IN (SELECT s.cluster FROM span s)
           AND now_ms >= :since AND now_ms < $first_ms AND now_ms < :until
     UNION ALL
     SELECT victim_namespace, victim_owner, 1, run_seconds,
            CASE WHEN pdb_violating AND decision_id IS NOT NULL THEN 1 ELSE 0 END
     FROM v_victims
-    WHERE evicted AND (:cluster = '' OR cluster = :cluster)
+    WHERE evicted AND cluster IN (SELECT s.cluster FROM span s)
           AND now_ms >= $behind_ms AND now_ms >= $first_ms AND now_ms < :until
 )
 SELECT namespace AS victim_namespace, CAST(sum(evictions) AS BIGINT) AS evictions,

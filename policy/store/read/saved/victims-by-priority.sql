@@ -20,13 +20,13 @@ lost AS (
     UNION ALL
     SELECT preemptor_priority, victim_priority, 1, run_seconds
     FROM v_victims
-    WHERE evicted AND (:cluster = '' OR cluster = :cluster)
+    WHERE evicted AND cluster IN (SELECT s.cluster FROM span s)
           AND (:namespace = '' OR victim_namespace = :namespace)
           AND now_ms >= :since AND now_ms < $first_ms AND now_ms < :until
     UNION ALL
     SELECT preemptor_priority, victim_priority, 1, run_seconds
     FROM v_victims
-    WHERE evicted AND (:cluster = '' OR cluster = :cluster)
+    WHERE evicted AND cluster IN (SELECT s.cluster FROM span s)
           AND (:namespace = '' OR victim_namespace = :namespace)
           AND now_ms >= $behind_ms AND now_ms >= $first_ms AND now_ms < :until
 )

@@ -6,7 +6,7 @@ ends AS MATERIALIZED ( -- out of the parts of days
     JOIN clusters c ON c.name = v.cluster
     JOIN evicted_workloads n ON n.cluster_id = c.id AND n.namespace = v.victim_namespace
          AND n.owner = v.victim_owner
-    WHERE v.evicted AND (:cluster = '' OR v.cluster = :cluster)
+    WHERE v.evicted AND v.cluster IN (SELECT s.cluster FROM span s)
           AND (:namespace = '' OR v.preemptor_namespace = :namespace
                OR v.victim_namespace = :namespace)
           AND v.now_ms >= :since AND v.now_ms < $first_ms AND v.now_ms < :until
@@ -16,7 +16,7 @@ ends AS MATERIALIZED ( -- out of the parts of days
     JOIN clusters c ON c.name = v.cluster
     JOIN evicted_workloads n ON n.cluster_id = c.id AND n.namespace = v.victim_namespace
          AND n.owner = v.victim_owner
-    WHERE v.evicted AND (:cluster = '' OR v.cluster = :cluster)
+    WHERE v.evicted AND v.cluster IN (SELECT s.cluster FROM span s)
           AND (:namespace = '' OR v.preemptor_namespace = :namespace
                OR v.victim_namespace = :namespace)
           AND v.now_ms >= $behind_ms AND v.now_ms >= $first_ms AND v.now_ms < :until
