@@ -61,6 +61,26 @@ def test_rule_sets_are_compared_seed_by_seed(policy: Policy, tmp_path: Path) -> 
     assert [s["everyone"]["lost_ms"] for s in told["simulations"]] == [9_995, 0, 9_995, 0]
 
 
+def test_what_rules_do_not_know_of_the_past_is_said(policy: Policy, tmp_path: Path) -> None:
+    """The history that they read begins empty, and the options of the result say so."""
+    rules = tmp_path / "cool.yaml"
+    rules.write_text(
+        "apiVersion: policy/v1\nkind: PreemptionRules\nmetadata: {name: cool}\n"
+        "extends: kube-1.36\ninclude: [cooldown]\n"
+    )
+    without, done = (
+        policy("simulate", TRACE, "--rules", name, "--output", "json")
+        for name in ("kube-1.36", rules)
+    )
+    (told,) = json.loads(done.out)["simulations"]
+    said = "`history.*` knows nothing of the time before the start"
+    assert (said in without.err, said in done.err, told["options"]["history"]) == (
+        False,
+        True,
+        "empty",
+    )
+
+
 def test_processes_change_nothing(policy: Policy) -> None:
     """The output is the same byte for byte, however many do the work."""
     arguments = ["simulate", TRACE, "--rules", "kube-1.36", "--seeds", 2, "--output", "json"]
