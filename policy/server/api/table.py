@@ -329,18 +329,19 @@ def _problem(asked: ApiRequest) -> ApiResult:
     return ApiResult(document={"type": kind, "title": TITLES[kind]})
 
 
+DECISIONS: Final = ApiOperation(
+    method="GET",
+    path="/decisions",
+    name="listDecisions",
+    call=_decisions,
+    answers=(answers.DecisionList,),
+    pages=True,
+    limited=True,
+    query=models.DecisionsQuery,
+    summary="Recorded decisions, newest first.",
+)
 OPERATIONS: Final = (
-    ApiOperation(
-        method="GET",
-        path="/decisions",
-        name="listDecisions",
-        call=_decisions,
-        answers=(answers.DecisionList,),
-        pages=True,
-        limited=True,
-        query=models.DecisionsQuery,
-        summary="Recorded decisions, newest first.",
-    ),
+    DECISIONS,
     ApiOperation(
         method="GET",
         path="/decisions/{id}",

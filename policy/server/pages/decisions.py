@@ -15,7 +15,7 @@ from policy.decision.model import Outcome
 from policy.server import views
 from policy.server.api.models import DecisionsQuery
 from policy.server.api.operations import query_of
-from policy.server.api.table import EXPORT, EXPORT_CSV, wanted_of
+from policy.server.api.table import DECISIONS, EXPORT, EXPORT_CSV, wanted_of
 from policy.server.http import Failure, in_thread, of_store
 from policy.server.pages.bars import Bar, bars
 from policy.server.pages.surface import HTMX, PAGE, Pages
@@ -53,8 +53,8 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
     values: dict[str, Any] = {"lines": [], "older": None, "histogram": None, "failure": None}
     status = 200
     try:
-        query = query_of(EXPORT, request, blanks=True)
-        assert isinstance(query, DecisionsQuery)  # the model that `EXPORT` names
+        query = query_of(DECISIONS, request, blanks=True)
+        assert isinstance(query, DecisionsQuery)  # the model that `DECISIONS` names
         limit = query.limit if "limit" in given else PAGE
         values |= await in_thread(
             _listed, pages.service, principal, query, given=given, limit=limit
