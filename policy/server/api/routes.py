@@ -16,7 +16,7 @@ from starlette.routing import Route
 from policy.server import cycles, views
 from policy.server.api import events, openapi
 from policy.server.api.models import CyclesExportQuery, DecisionsExportQuery
-from policy.server.api.operations import BASE, query_of, read, route
+from policy.server.api.operations import BASE, Stream, query_of, read, route
 from policy.server.api.table import (
     DOCUMENT,
     EVENTS,
@@ -45,31 +45,23 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
         query_of(DOCUMENT, request)
         return read(request, described)
 
+    async def exported(stream: Stream, request: Request) -> Iterator[Mapping[str, object]]:
+        """The lines of the decisions that the request is for."""
+        principal = viewer(access, request)
+        query = query_of(stream, request)
+        assert isinstance(query, DecisionsExportQuery)  # the model that both streams name
+        wanted = wanted_of(query, now_ms=service.clock())
+        return await in_thread(views.exported, service, principal, wanted, most=query.limit)
+
     async def export(request: Request) -> Response:
         """All decisions of a list, as lines of JSON."""
-        principal = viewer(access, request)
-        query = query_of(EXPORT, request)
-        assert isinstance(query, DecisionsExportQuery)  # the model that `EXPORT` names
-        wanted = wanted_of(query, now_ms=service.clock())
-        lines = await in_thread(views.exported, service, principal, wanted, most=query.limit)
-        return StreamingResponse(
-            _ndjson(lines),
-            media_type=EXPORT.media_type,
-            headers={"Content-Disposition": 'attachment; filename="decisions.ndjson"'},
-        )
+        lines = _ndjson(await exported(EXPORT, request))
+        return _download(EXPORT, lines, "decisions.ndjson")
 
     async def export_csv(request: Request) -> Response:
         """The same as CSV."""
-        principal = viewer(access, request)
-        query = query_of(EXPORT_CSV, request)
-        assert isinstance(query, DecisionsExportQuery)  # the model that `EXPORT_CSV` names
-        wanted = wanted_of(query, now_ms=service.clock())
-        lines = await in_thread(views.exported, service, principal, wanted, most=query.limit)
-        return StreamingResponse(
-            _csv(lines, views.COLUMNS),
-            media_type=EXPORT_CSV.media_type,
-            headers={"Content-Disposition": 'attachment; filename="decisions.csv"'},
-        )
+        lines = _csv(await exported(EXPORT_CSV, request), views.COLUMNS)
+        return _download(EXPORT_CSV, lines, "decisions.csv")
 
     async def export_cycles(request: Request) -> Response:
         """All cycles of pod groups, as lines of JSON."""
@@ -84,11 +76,7 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
             before_id=query.after,
             most=query.limit,
         )
-        return StreamingResponse(
-            _ndjson(lines),
-            media_type=EXPORT_CYCLES.media_type,
-            headers={"Content-Disposition": 'attachment; filename="groups.ndjson"'},
-        )
+        return _download(EXPORT_CYCLES, _ndjson(lines), "groups.ndjson")
 
     async def stream(request: Request) -> Response:
         """New decisions and cycles of pod groups as they are recorded."""
@@ -107,6 +95,14 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
         Route(BASE + EVENTS.path, stream),
         *(route(operation, service, access) for operation in OPERATIONS),
     ]
+
+
+def _download(stream: Stream, content: AsyncIterator[bytes], name: str) -> Response:
+    return StreamingResponse(
+        content,
+        media_type=stream.media_type,
+        headers={"Content-Disposition": f'attachment; filename="{name}"'},
+    )
 
 
 async def _ndjson(lines: Iterator[object]) -> AsyncIterator[bytes]:
