@@ -152,7 +152,7 @@ Decision: Any = _made(
 OwnDecision: Any = _made(
     "A decision, as a token that is limited to namespaces sees it.",
     "OwnDecision",
-    _fields(DecisionLine),
+    _fields(DecisionLine, without=("victim_pods",)),
     {"victims": list[OwnVictim]},
 )
 _WHY_NOT: Final[dict[str, Any]] = {
