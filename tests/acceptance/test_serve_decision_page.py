@@ -232,10 +232,11 @@ def test_it_is_made_again_on_request(viewer: Reading) -> None:
         ("protected", "Under protected: same node, same victims."),
         (
             "batch-safe",
-            "these rules cannot be used: rules/batch-safe.yaml:3:7: these are rules of batch"
-            " sessions, not of single decisions.",
+            "`batch-safe`: these are rules of batch sessions, not of single decisions"
+            " (`policy batch run --rules` takes them, `policy rules show` prints them with every"
+            " default; `policy rules list` shows which is which).",
         ),
-        ("none", "there is no rule set with digest `none` in this database."),
+        ("none", "there is no shipped rule set `none`."),
     ],
 )
 def test_other_rules_are_asked_by_a_form(viewer: Reading, rules: str, line: str) -> None:

@@ -103,7 +103,10 @@ class Checked:
         kind = answer.headers["content-type"].partition(";")[0]
         schema = {**response["content"][kind]["schema"], "components": self.described["components"]}
         lines = answer.text.splitlines() if kind == "application/x-ndjson" else []
-        value = [json.loads(line) for line in lines] if lines else answer.json()
+        if lines:
+            value: Any = [json.loads(line) for line in lines]
+        else:
+            value = answer.json() if kind.endswith("json") else answer.text
         if lines:
             name = response["content"][kind]["schema"]["description"].split("`")[1]
             schema = {
@@ -140,8 +143,9 @@ def reads(call: Callable[..., httpx.Response], token: str) -> None:
         for one in listed:
             call(token, f"/{path}/{{id}}", id=str(one["id"]))
     call(token, "/export/decisions")
+    call(token, "/export/decisions.csv")
     call(token, "/export/groups")
-    call(token, "/sql", body={"sql": "SELECT decision_id, node FROM v_preemptions"})
+    call(token, "/sql", body={"sql": "SELECT 1 AS one, NULL AS none"})
     call(token, "/problems/{kind}", kind="invalid")
 
 
@@ -156,6 +160,10 @@ def test_every_answer_is_described(checked: Checked, tokens: dict[str, str]) -> 
     for number in ("1", "2"):
         for node, wanted in (("n1", 200), ("n2", 200), ("nowhere", 404)):
             checked(token, f"/decisions/{{id}}/why-not?node={node}", wanted, id=number)
+        for part in ("rules", "spared", "replay"):
+            checked(token, f"/decisions/{{id}}/{part}", id=number)
+    checked(token, "/decisions/{id}/node", id="1")
+    checked(token, "/overview")
     supposed = {
         "metadata": {"name": "new", "namespace": "team-a"},
         "spec": {"priority": 9, "containers": [{"name": "c"}]},
@@ -166,6 +174,7 @@ def test_every_answer_is_described(checked: Checked, tokens: dict[str, str]) -> 
     checked(token, "/decide", 409, body={**pod, "pod": "team-b/none"})
     checked(token, "/what-if", body={"environment": "prod", "removed_nodes": ["n1"]})
     checked(token, "/compare", body={"rules": "kube-1.20", "ids": [1, 2, 3], "groups": [1, 2]})
+    checked(token, "/compare", body={"rules": "kube-1.20", "newest": 10})
     for path in ("/environments", "/rule-sets", "/ledger", "/queries"):
         checked(token, path)
     change = {"rules": "kube-1.20", "reason": "for a test"}
@@ -174,6 +183,7 @@ def test_every_answer_is_described(checked: Checked, tokens: dict[str, str]) -> 
     checked(token, "/environments/{name}/rollback", 201, {"reason": "back"}, name="prod")
     checked(token, "/environments/{name}", name="prod")
     checked(token, "/rule-sets/{name}", name="kube-1.36")
+    checked(token, "/rule-sets/{name}/uses", name="kube-1.36")
     checked(token, "/rule-sets/{name}/diff/{other}", name="kube-1.36", other="kube-1.20")
     for cluster in ("default", "real"):
         for kind in ("pods", "nodes"):
