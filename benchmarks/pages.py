@@ -87,7 +87,7 @@ def addresses(db: str) -> Iterator[str]:
         {"after": str(middle), "outcome": "rejected"},
     ]
     lists = [urlencode(given) for given in filters]
-    yield "/"
+    yield from ("/", "/?days=7", "/api/v1/overview")
     yield from (f"/decisions?{given}" for given in lists)
     yield f"/decisions/{newest.id}"
     yield f"/decisions/{hit.id}"
