@@ -21,7 +21,8 @@ def generation_of(wanted: object) -> int | None:
 
 def test_what_was_made_meanwhile_is_old_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next search through young objects does not walk over it, and the collector runs again."""
-    monkeypatch.setattr(collector, "_FROZEN", Event())  # a service ran here before, perhaps
+    monkeypatch.setattr(collector, "_FROZEN", Event())
+    gc.unfreeze()  # a service ran here before, perhaps
     with collector.paused():
         made: list[object] = [[] for _ in range(collector._BULK)]
         young = generation_of(made)
