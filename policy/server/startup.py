@@ -39,7 +39,7 @@ def _check_tls(cert: Path, key: Path | None, client_ca: Path | None) -> None:
             f"{cert}: not a certificate (PEM)", help="--tls-cert names the service's chain"
         ) from exc
     try:
-        # Nobody may be there to be asked for the password of a key.
+        # A service cannot ask for the password of a key.
         context.load_cert_chain(cert, key, password=lambda: "")
     except ssl.SSLError as exc:
         if exc.reason == "KEY_VALUES_MISMATCH":

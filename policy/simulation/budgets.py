@@ -7,7 +7,7 @@ Percentages are rounded up.
 
 Expected are the pods that the budget selects, from when they come until they end: one that waits,
 and one that was evicted and is to come again, too. Kubernetes takes the scales of the pods'
-controllers, which traces and dumps do not hold, and which are these pods as long as nobody scales.
+controllers, which traces and dumps do not hold, and which are these pods while no one is scaled.
 A budget whose spec holds neither number stays at what its status says when it comes: that many
 healthy pods, or, where the status holds the allowed number alone, as many as are healthy then less
 that number.

@@ -245,7 +245,7 @@ def test_other_rules_are_asked_by_a_form(viewer: Reading, rules: str, line: str)
 
 
 def test_what_is_not_known_any_more_is_said(viewer: Reading) -> None:
-    """Rules that cannot be read: the page stands, and each part says what it lacks."""
+    """Rules that cannot be read: the page stands, and each part says what is missing."""
     page = viewer.page("2?show=spared&replay=1&rules=kube-1.36&why_not=n9")
     text = html.unescape(re.sub(r"<[^>]*>", "", page))
     for said in (

@@ -146,7 +146,7 @@ class Desk:
                     self._calls.put_nowait(_Signal.MOVED)
 
     def _work(self) -> None:
-        with suppress(NoActiveRules):  # callers are told
+        with suppress(NoActiveRules):  # every call is answered with it
             self._ready()
         self._changed()
         while True:

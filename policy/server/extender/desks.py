@@ -126,8 +126,8 @@ class Desks:
             case Failed(kind=channel.BAD_REQUEST):
                 raise BadRequest(reply.text)
             case Failed(kind=channel.NO_RULES):
-                # Not an outage that passes: nobody has said how to decide here, so there is
-                # nothing to record later either.
+                # Not an outage that passes: no rules are active here, so there is nothing
+                # to record later either.
                 raise Failure(409, "conflict", reply.text, help=reply.help)
             case Failed(kind=channel.UNFORESEEN):
                 raise unforeseen()
