@@ -19,6 +19,8 @@ LINES: Final = 10
 """Of a list of the most, or of the longest."""
 AGREES: Final = "same"
 """Verdict of an observed preemption that the rules decide in the same way."""
+ANSWERED: Final = "answered"
+"""Verdict of one that a decision of the service answered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +39,8 @@ class ClusterHealth:
 
     @property
     def observed(self) -> int:
-        return sum(self.verdicts.values())
+        """Those that the cluster's scheduler decided itself."""
+        return sum(self.verdicts.values()) - self.verdicts.get(ANSWERED, 0)
 
     @property
     def same(self) -> int:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from policy.store.observed import ObservationRow
 
 PREFIX: Final = "observed:"
+_ANSWERED: Final = "answered"
+"""Verdict of a preemption that a decision of the record answered."""
 
 
 def _found(store: Store, text: str) -> ObservationRow:
@@ -57,7 +59,7 @@ def explained(db: str, text: str, form: str) -> int:
         _print(row)
         output.line()
         if again is None:
-            output.line(f"It cannot be decided again: {why}")
+            output.line(why if row.verdict == _ANSWERED else f"It cannot be decided again: {why}")
             return Exit.OK
         output.line(f"Decided again by {row.rule_set}, all potential nodes examined")
         if isinstance(again, GroupDecision):
@@ -83,6 +85,9 @@ def _again(store: Store, row: ObservationRow) -> tuple[StoredDecision | GroupDec
     from policy.decision.groups import GroupDecision
     from policy.decision.record import record_of
 
+    if row.verdict == _ANSWERED:
+        number = row.detail["decision"]
+        return None, f"`policy explain {number}` says why: it is what decision {number} answered"
     try:
         decision, _ = AgainDecider(store).decide(row, as_observed(store, row), evaluate_all=True)
     except CannotDecide as exc:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from policy.store import Store
     from policy.store.observed import ObservationRow
 
-VERDICTS: Final = ("same", "tie", "order", "sampling", "lag", "other", "unknown")
+VERDICTS: Final = ("same", "tie", "order", "sampling", "lag", "answered", "other", "unknown")
 _CONFIDENCES: Final = ("certain", "likely", "possible")
 _COLUMNS: Final = (
     "id",
@@ -112,6 +112,7 @@ def command(
       order     other victims, equal in priority and start time
       sampling  a candidate; the scheduler need not have looked at the better one
       lag       the same on the state a moment earlier or later
+      answered  what the service's extender answered; the reason names the decision
       other     something else; the reason names the first difference
       unknown   it cannot be decided again; the reason says what is missing
 

@@ -227,7 +227,8 @@ class Consultation:
         told = {}
         for offer in offers:
             victims = [pod for row in offer.victims if (pod := pods[row]) is not None]
-            told[names[offer.node]] = (victims, offer.pdb_violations)
+            short = extender.node_cache_capable and extender.forgets_violations
+            told[names[offer.node]] = (victims, 0 if short else offer.pdb_violations)
         return victims_request(self._incoming.pod, told, names_only=extender.node_cache_capable)
 
     def _chosen(self, extender: Extender, answer: Answer) -> list[CandidateOffer]:
@@ -252,9 +253,8 @@ class Consultation:
                     )
                 rows.append(by_uid[pod.uid])
             unique = tuple(dict.fromkeys(rows))
-            offers.append(
-                CandidateOffer(node=node, victims=unique, pdb_violations=victims.pdb_violations)
-            )
+            violations = 0 if extender.forgets_violations else victims.pdb_violations
+            offers.append(CandidateOffer(node=node, victims=unique, pdb_violations=violations))
         empty = [o for o in offers if not o.victims]
         if empty and not extender.ignorable:
             name = snapshot.nodes.names[empty[0].node]

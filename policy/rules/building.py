@@ -200,6 +200,7 @@ def _extender(model: ExtenderModel) -> Extender:
             for resource in model.managedResources
         ),
         unmentioned_nodes=model.unmentionedNodes,
+        forgets_violations=model.answeredViolations is not None,
     )
 
 

@@ -180,6 +180,7 @@ class Extender:
     ignorable: bool
     managed_resources: tuple[ManagedResource, ...]
     unmentioned_nodes: UnmentionedNodes
+    forgets_violations: bool = False  #: violated budgets of an answer are not read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -177,6 +177,11 @@ class ExtenderModel(Model):
         description="what a node is that an answer to the filter verb does not mention: "
         "unresolvable (1.32 and later), or without a status, and tried like any other (earlier)",
     )
+    answeredViolations: Literal["forgotten"] | None = Field(
+        None,
+        description="`forgotten`: the budgets that an offer to the preempt verb would violate are "
+        "neither sent in its short form nor read from the answer (before 1.24); left out: they are",
+    )
 
 
 class QueueModel(Model):

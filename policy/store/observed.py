@@ -20,6 +20,7 @@ class VerdictClass(StrEnum):
     ORDER = "order"  # the same but for pods that are equal in priority and start time
     SAMPLING = "sampling"  # a candidate; the scheduler need not have looked at the better one
     LAG = "lag"  # the same on the state a moment earlier or later
+    ANSWERED = "answered"  # what the service's extender answered: a decision of the record
     OTHER = "other"  # something else
     UNKNOWN = "unknown"  # it cannot be decided again
 
@@ -56,12 +57,25 @@ class ObservedSituation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AnsweredDecision:
+    """A decision that the service's extender answered a scheduler, and that changed the state."""
+
+    id: int
+    rule_set: str
+    rule_set_digest: str
+    engine_version: str
+    victims: Mapping[str, bool]  #: evicted pods by uid; True where a budget was violated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NewObservation:
     """An observed preemption, ready to be recorded."""
 
     preemption: Preemption
     situation: ObservedSituation
     verdict: ObservedVerdict = UNDECIDED
+    #: uids of pods whose eviction a decision of the record counts by now
+    counted_before: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +123,9 @@ class ObservedVictimRow:
     pdb_violating: bool | None  #: None where it is not known
     evidence: str  #: `event,condition,deletion,nomination`, those that there are
     event_uid: str
-    counted: bool  #: False where another preemption evicted it in the same moment, and counts
+    #: False where another preemption evicted it in the same moment, or a decision of the record
+    #: that the service answered; that one counts
+    counted: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -244,6 +244,32 @@ def test_a_pod_that_only_the_extender_wants_to_leave_says_so(server: Server):
 
 
 @pytest.mark.parametrize(
+    ("settings", "sent", "chosen"),
+    [({}, 1, "n2"), ({"answeredViolations": "forgotten"}, 0, "n1")],
+)
+def test_violated_budgets_of_an_answer_count_from_1_24_on(
+    server: Server, settings: dict[str, str], sent: int, chosen: str
+):
+    """Before, the short form had none, and those of an answer were forgotten."""
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "all", "namespace": "shop"},
+        "spec": {"selector": {"matchLabels": {"app": "a"}}},
+        "status": {"disruptionsAllowed": 0},
+    }
+    labelled = {**FULL[2], "metadata": {**FULL[2]["metadata"], "labels": {"app": "a"}}}
+    server.verbs["preempt"] = lambda request: json_reply(
+        {"NodeNameToMetaVictims": request["NodeNameToMetaVictims"]}
+    )
+    rules = rules_with(extender(server, "preempt", **settings))
+    decision = decided(rules, *FULL[:2], labelled, *FULL[3:], budget)
+    ((_, request),) = server.asked
+    offered = request["NodeNameToMetaVictims"]["n1"]["NumPDBViolations"]
+    assert (offered, decision.node) == (sent, chosen)
+
+
+@pytest.mark.parametrize(
     ("base", "unmentioned", "dry_run"),
     [("kube-1.35", "unresolvable", ["n1"]), ("kube-1.28", "without-status", ["n1", "n3"])],
 )

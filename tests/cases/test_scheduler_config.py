@@ -149,6 +149,26 @@ def test_extenders_of_a_configuration() -> None:
 
 
 @pytest.mark.parametrize(
+    ("version", "base", "said"),
+    [
+        ("v1", "kube-1.36", {}),
+        ("v1", "kube-1.31", {"unmentionedNodes": "without-status"}),
+        ("v1beta2", "kube-1.27", {"unmentionedNodes": "without-status"}),
+        (
+            "v1beta1",
+            "kube-1.20",
+            {"unmentionedNodes": "without-status", "answeredViolations": "forgotten"},
+        ),
+    ],
+)
+def test_what_a_generation_makes_of_answers(version: str, base: str, said: dict[str, str]) -> None:
+    """Nodes that are not mentioned (1.32), and violated budgets (1.24)."""
+    extender = {"urlPrefix": "http://e", "filterVerb": "f", "preemptVerb": "p"}
+    found = translated(config(version, extenders=[extender]), base=base)
+    assert spec(found) == {"extenders": [{**extender, **said}]}
+
+
+@pytest.mark.parametrize(
     ("text", "seconds"),
     [("2s", 2), ("1m30s", 90), ("1.5h", 5400), (5_000_000_000, 5), ("2", None), (True, None)],
 )

@@ -337,7 +337,7 @@ def test_the_command_for_an_older_database(old_url, capsys):
     assert capsys.readouterr().err.splitlines() == [
         "partition 2026_01",
         "partition 2026_02",
-        "schema 0003",
+        "schema 0004",
     ]
     assert check(old_url).problems == ()
 

@@ -18,7 +18,7 @@ from policy.decision.groups import GroupDecision, GroupOutcome
 from policy.decision.model import Decision, Outcome, Victim
 from policy.rules import RuleSet
 from policy.store import Store
-from policy.store.observed import ObservationRow
+from policy.store.observed import ObservationRow, VerdictClass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +34,9 @@ class ComparedRow:
 
     @property
     def theirs(self) -> frozenset[str]:
-        """Pods that the scheduler evicted, and that no other preemption counts."""
-        return frozenset(v.victim for v in self.observation.victims if v.counted)
+        """Pods that the scheduler evicted, and that no other observation counts."""
+        answered = self.observation.verdict == VerdictClass.ANSWERED
+        return frozenset(v.victim for v in self.observation.victims if v.counted or answered)
 
     @property
     def avoided(self) -> int:

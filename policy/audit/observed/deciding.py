@@ -7,6 +7,7 @@
 | `tie` | another node, equal to ours on every criterion but the one that only ends the ranking |
 | `sampling` | a candidate of ours, and not the best: the scheduler looks at a part of the nodes |
 | `lag` | one of the above on the state a moment earlier or later: its cache need not be as new |
+| `answered` | what the service's extender answered: a decision of the record, not made again |
 | `other` | something else: another profile, an extender, another scheduler, or a difference |
 | `unknown` | it cannot be decided again |
 

@@ -14,7 +14,12 @@ from policy.rules import RuleSet
 from policy.rules.scheduler_config.reading import DEFAULT_NAME
 from policy.rules.versions import generations, newest, of_server
 from policy.store import Store
-from policy.store.observed import NewObservation
+from policy.store.observed import (
+    AnsweredDecision,
+    NewObservation,
+    ObservedVerdict,
+    VerdictClass,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,14 +111,51 @@ def record_observed(
     rules_of = rules.current()
     for preemption in preemptions:
         situation = store.read.situation(cluster, preemption)
+        answered = store.read.answered(cluster, preemption)
+        ours = _carried_out(preemption, answered)
+        if ours is not None:
+            made.append(
+                NewObservation(
+                    preemption=preemption,
+                    situation=situation,
+                    verdict=_as_answered(preemption, ours),
+                    counted_before=ours.victims,
+                )
+            )
+            continue
         now_ms = moment_of(preemption)
         at = states(now_ms) if states is not None else states_of(store, cluster, now_ms=now_ms)
         preemptor = situation.preemptor
         scheduler = preemption.scheduler if preemptor is None else preemptor.spec.scheduler_name
         again = decide_again(preemption, situation, rules_of(preemption, scheduler), at)
         made.append(
-            NewObservation(preemption=preemption, situation=situation, verdict=again.verdict)
+            NewObservation(
+                preemption=preemption,
+                situation=situation,
+                verdict=again.verdict,
+                counted_before={uid for one in answered for uid in one.victims},
+            )
         )
     if not made:
         return []
     return store.record.observations(cluster, made, at_ms=at_ms, source=source, actor=actor)
+
+
+def _carried_out(
+    preemption: Preemption, answered: Sequence[AnsweredDecision]
+) -> AnsweredDecision | None:
+    """The decision that says all of what was observed; None where another one must be made."""
+    seen = {victim.uid for victim in preemption.victims}
+    return next((one for one in answered if seen and seen <= one.victims.keys()), None)
+
+
+def _as_answered(preemption: Preemption, ours: AnsweredDecision) -> ObservedVerdict:
+    return ObservedVerdict(
+        verdict=VerdictClass.ANSWERED,
+        reason=f"decision {ours.id}",
+        rule_set=ours.rule_set,
+        rule_set_digest=ours.rule_set_digest,
+        engine_version=ours.engine_version,
+        detail={"decision": ours.id},
+        pdb_violating={victim.pod: ours.victims[victim.uid] for victim in preemption.victims},
+    )

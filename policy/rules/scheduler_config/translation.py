@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from policy.filters.registry import FILTERS
-from policy.rules.ruleset import RuleSet
+from policy.rules.ruleset import RuleSet, UnmentionedNodes
 from policy.rules.scheduler_config import extenders
 from policy.rules.scheduler_config.arguments import Given, read
 from policy.rules.scheduler_config.plugins import (
@@ -24,6 +24,7 @@ from policy.rules.scheduler_config.plugins import (
     plugin_sets,
 )
 from policy.rules.scheduler_config.reading import KIND, POLICY, Profile
+from policy.rules.versions import VersionRange
 
 _FIT: Final = "NodeResourcesFit"
 _RATIO: Final = "RequestedToCapacityRatio"
@@ -63,6 +64,13 @@ GENERATIONS: Final[Mapping[str, str]] = {
     "v1": "kube-1.36",
 }
 """The newest generation that reads a version of the configuration's API."""
+
+_UNRESOLVABLE: Final = (1, 32, 0)
+"""From here on a node that no answer of the filter verb mentions is unresolvable."""
+_VIOLATIONS: Final = (1, 24, 0)
+"""From here on the violated budgets of an answer to the preempt verb are read."""
+_BEFORE_VIOLATIONS: Final = frozenset({"v1alpha1", "v1alpha2", "v1beta1"})
+"""Versions of the API that no scheduler reads from 1.23 on."""
 
 _WITHOUT_GENERAL: Final = frozenset({"v1alpha1", "v1alpha2", "v1beta1", "v1beta2"})
 """Versions of the API whose defaults stand at each extension point, without `multiPoint`."""
@@ -151,7 +159,7 @@ class _Translator:
                 for i, value in enumerate(listed)
                 if isinstance(value, Mapping)
             ]
-            _put(spec, "extenders", found)
+            _put(spec, "extenders", [{**one, **self._heeded(one)} for one in found])
         rules = {
             "apiVersion": "policy/v1",
             "kind": "PreemptionRules",
@@ -165,6 +173,23 @@ class _Translator:
         if spec:
             rules["spec"] = spec
         return Translation(rules=rules, notices=tuple(dict.fromkeys(self.notices)))
+
+    def _heeded(self, extender: Mapping[str, Any]) -> dict[str, str]:
+        """What schedulers of the generation make of an extender's answers.
+
+        Source: pkg/scheduler/extender.go and preemption.go; kubernetes#105853 (1.24).
+        """
+        versions = self.base.versions
+        if not versions:
+            return {}
+        last = VersionRange.parse(versions).end
+        found = {}
+        if "filterVerb" in extender and last <= _UNRESOLVABLE:
+            found["unmentionedNodes"] = UnmentionedNodes.WITHOUT_STATUS.value
+        old = self.profile.is_policy or self.profile.version in _BEFORE_VIOLATIONS
+        if "preemptVerb" in extender and (old or last <= _VIOLATIONS):
+            found["answeredViolations"] = "forgotten"
+        return found
 
     def _notice(self, field: str, text: str, *, outer: bool = False) -> None:
         where = self.profile.outer if outer else self.profile.path

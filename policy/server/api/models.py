@@ -90,7 +90,9 @@ class ObservationsQuery(_Strict):
     pod: str | None = Field(
         None, max_length=317, description="The preemptor or a victim: namespace/name."
     )
-    verdict: Literal["same", "tie", "order", "sampling", "lag", "other", "unknown"] | None = None
+    verdict: (
+        Literal["same", "tie", "order", "sampling", "lag", "answered", "other", "unknown"] | None
+    ) = None
     confidence: Literal["certain", "likely", "possible"] | None = None
     limit: int = Field(100, ge=1, le=1000, description="At most so many.")
     after: int | None = Field(

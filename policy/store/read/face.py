@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from policy.store import cluster_identity as identities
     from policy.store import outcomes
     from policy.store.read import (
+        answered,
         evictions,
         figures,
         history,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 else:  # a list of decisions should not wait for what reads sessions, reports or observations
     identities = lazy.Functions("policy.store.cluster_identity")
     outcomes = lazy.Functions("policy.store.outcomes")
+    answered = lazy.Functions("policy.store.read.answered")
     evictions = lazy.Functions("policy.store.read.evictions")
     figures = lazy.Functions("policy.store.read.figures")
     history = lazy.Functions("policy.store.read.history")
@@ -92,6 +94,7 @@ class ReadFace(Face):
     known_events = reads(observed.known_events)
     known_victims = reads(observed.known_victims)
     situation = reads(observed.situation)
+    answered = reads(answered.answered)
     follow_positions = reads(observed.follow_positions)
     cluster_identity = reads(identities.known)
     gaps = reads(observed.gaps)

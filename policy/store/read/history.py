@@ -35,6 +35,7 @@ from policy.cluster.objects import workload_key
 from policy.preemption.columns import history_key
 from policy.preemption.tally import joining
 from policy.rules.expressions.variables import LOOK_BACK_SECONDS
+from policy.store.model.decisions import Origin
 from policy.store.outcomes import WHOLE, contradicted, step_contradicted
 from policy.store.read.observed import not_replaced
 from policy.store.tables import (
@@ -204,6 +205,8 @@ def _caused(asked: _Asked) -> Select[Any]:
             *asked.earlier(d.id, "decision_id"),
             d.outcome == "preempt",
             ~d.hypothetical,
+            # A scheduler that was answered otherwise, as in shadow mode, did something else.
+            or_(d.origin != Origin.EXTENDER, d.revision.is_not(None)),
             ~contradicted(d.id, WHOLE, until=asked.known_until),
         )
         .group_by(d.preemptor_namespace)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, select
 from sqlalchemy import text as sql_text
 
+from policy.store.state.versions import FINISHED
 from policy.store.tables import CLUSTERS, NOMINATIONS, PODS
 
 _NOMINATED_NOW = sql_text("pods.valid_to IS NULL AND pods.nominated_node <> ''")
@@ -34,7 +35,12 @@ def nominated_to(connection: Connection, node: str) -> list[NominatedPod]:
         select(CLUSTERS.c.id, CLUSTERS.c.name).order_by(CLUSTERS.c.name)
     ).all():
         waiting = select(p.key, p.priority, p.cpu_milli, p.memory_bytes).where(
-            p.cluster_id == number, _NOMINATED_NOW, p.nominated_node == node
+            p.cluster_id == number,
+            _NOMINATED_NOW,
+            p.nominated_node == node,
+            # Schedulers before 1.34 leave it in the status of a pod that is bound.
+            p.node == "",
+            p.phase.not_in(FINISHED),
         )
         pods = sorted(connection.execute(waiting), key=lambda row: (-row.priority, row.key))
         for pod in pods:

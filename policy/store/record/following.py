@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from sqlalchemy import Connection, delete, insert
+from sqlalchemy import Connection, and_, delete, insert, select
 
 from policy.cluster.digest import Change
+from policy.cluster.objects import Pod
 from policy.store import cluster_identity, rows
 from policy.store import identity as process
 from policy.store.ledger import entries
@@ -16,8 +18,17 @@ from policy.store.model.state import Cause
 from policy.store.observed import ClusterIdentity, Followed, FollowedRevision
 from policy.store.record import outcomes
 from policy.store.state.revisions import Put, puts_and_deletes, write_revision
-from policy.store.state.versions import Head, Live, live_versions, lock_head
-from policy.store.tables import FOLLOW_POSITIONS, GAPS
+from policy.store.state.versions import (
+    Head,
+    Live,
+    chunks,
+    live_versions,
+    lock_head,
+    nomination_of,
+)
+from policy.store.tables import FOLLOW_POSITIONS, GAPS, PODS, REVISIONS
+
+_KEYS: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +76,8 @@ def follow(
             for one in puts
             if one.key not in live[one.kind] or live[one.kind][one.key].digest != one.digest
         ]
+        late = _from_before(connection, head, puts, live.get("Pod", {}), at_ms=at_ms)
+        puts = [one for one in puts if one.kind != "Pod" or one.key not in late]
         deletes = [(kind, key) for kind, key in deletes if key in live[kind]]
         if not puts and not deletes:
             continue
@@ -113,6 +126,44 @@ def _live(
     for kind, key in deletes:
         keys.setdefault(kind, []).append(key)
     return {kind: live_versions(connection, head, kind, found) for kind, found in keys.items()}
+
+
+def _from_before(
+    connection: Connection, head: Head, puts: Sequence[Put], live: Mapping[str, Live], *, at_ms: int
+) -> set[str]:
+    """Pods that are shown as they were before a decision of a moment ago nominated them.
+
+    A watch shows them late: what the scheduler made of the decision follows. Were it taken over,
+    the room of the nomination could be promised to another pod meanwhile.
+    """
+    asked = {
+        one.key: one.digest
+        for one in puts
+        if one.kind == "Pod"
+        and one.key in live
+        and live[one.key].nominated
+        and isinstance(one.obj, Pod)
+        and not nomination_of(one.obj)
+    }
+    if not asked:
+        return set()
+    p, r = PODS.c, REVISIONS.c
+    found = set()
+    for some in chunks(sorted(asked), _KEYS):
+        query = (
+            select(p.key, p.valid_to, p.digest)
+            .join(REVISIONS, and_(r.cluster_id == p.cluster_id, r.number == p.valid_to))
+            .where(
+                p.cluster_id == head.cluster_id,
+                p.key.in_(some),
+                r.cause == str(Cause.DECISION),
+                r.at_ms > at_ms - outcomes.ALLOWANCE_MS,
+            )
+        )
+        for row in connection.execute(query):
+            if row.valid_to == live[row.key].valid_from and row.digest == asked[row.key]:
+                found.add(row.key)
+    return found
 
 
 def _gap(connection: Connection, head: Head, gap: Gap, *, at_ms: int, actor: str) -> None:

@@ -171,7 +171,7 @@ def _victim_row(
         "position": position,
         "cluster_id": head.cluster_id,
         "now_ms": now_ms,
-        "counted": _counts(connection, head, new.preemption, victim),
+        "counted": _counts(connection, head, new, victim),
         "preemptor_namespace": preemptor_namespace,
         "victim": victim.pod,
         "uid": victim.uid,
@@ -200,9 +200,9 @@ def _facts(victim: SeenVictim, pod: Pod | None) -> dict[str, Any]:
     }
 
 
-def _counts(connection: Connection, head: Head, preemption: Preemption, victim: SeenVictim) -> bool:
+def _counts(connection: Connection, head: Head, new: NewObservation, victim: SeenVictim) -> bool:
     """Whether it is this preemption that evicted the pod: of two at once, the first one."""
-    if preemption.confidence is Confidence.POSSIBLE:
+    if new.preemption.confidence is Confidence.POSSIBLE or victim.uid in new.counted_before:
         return False
     if not victim.uid:
         return True

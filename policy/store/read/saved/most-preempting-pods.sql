@@ -40,6 +40,7 @@ made AS (
     CROSS JOIN observations o
     WHERE s.first_day <> -1 AND o.cluster_id = s.cluster_id
           AND o.now_ms >= :since AND o.now_ms < :until AND o.confidence <> 'possible'
+          AND o.verdict <> 'answered'
           AND NOT EXISTS (SELECT 1 FROM observations x WHERE x.replaces = o.id)
 )
 SELECT preemptor, preemptor_priority, CAST(sum(preemptions) AS BIGINT) AS preemptions,
