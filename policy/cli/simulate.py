@@ -217,12 +217,13 @@ def command(
     if from_record:
         from policy.simulation.budgets import noted
         from policy.simulation.recorded import from_record as recorded
+        from policy.simulation.trace import with_objects
 
         with session.open_store(db) as store:
             found = recorded(
                 store, cluster, since_ms=options.millis(since), durations=Durations(durations)
             )
-        trace_of: Callable[[int], Trace] = Always(noted(_with_objects(found, nodes)))
+        trace_of: Callable[[int], Trace] = Always(noted(with_objects(found, _objects(nodes))))
     elif workload is not None:
         from policy.simulation.workload import Generated, read_workload
 
@@ -290,18 +291,6 @@ def _objects(nodes: Path | None) -> tuple[ClusterObject, ...]:
 
     found = read([nodes])
     return tuple(o for o in resolve(found.objects, places=found.places) if not isinstance(o, Pod))
-
-
-def _with_objects(trace: Trace, nodes: Path | None) -> Trace:
-    """The trace with the objects of `--nodes` in place of those of their kinds."""
-    from dataclasses import replace
-
-    others = _objects(nodes)
-    kinds = {type(o) for o in others}
-    if not others:
-        return trace
-    kept = [o for o in trace.objects if type(o) not in kinds]
-    return replace(trace, objects=[*kept, *others])
 
 
 def _kept(
