@@ -22,7 +22,7 @@ from policy.simulation.simulator import Simulator
 from policy.simulation.trace import Trace, TraceError
 from policy.simulation.uses import PriorityUse
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """What the figures of a result mean; docs/formats.md says what each number changed."""
 
 
