@@ -80,6 +80,8 @@ def command(
     if choose is not None and choose >= read.spec.trials:
         raise options.Misused(f"there is no trial {choose}; the last one is {read.spec.trials - 1}")
     space = Space.of(read)
+    for note in read.notes:
+        output.say(note)
     if write is not None:
         _require_name(write, space)
     with session.open_store(db, write=True, create=True) as store:
@@ -167,7 +169,10 @@ def _show(outcome: TuningResult, form: str) -> None:
         }
         output.document(told, form)
         return
-    lines = [trial_line(outcome, trial) for trial in (outcome.base, *outcome.front)]
+    shown = [outcome.base, *outcome.front]
+    if outcome.chosen is not None:
+        shown.append(outcome.chosen)  # with `--choose` it may be any
+    lines = [trial_line(outcome, trial) for trial in shown]
     for line, name in zip(lines, ["base", *[""] * (len(lines) - 1)], strict=True):
         line["trial"] = f"{line['trial']} {name}".strip()
     unique = list({line["trial"].split()[0]: line for line in reversed(lines)}.values())[::-1]
