@@ -196,6 +196,7 @@ def command(
     from policy.simulation.folder import read_trace
     from policy.simulation.many import Always, simulations
     from policy.simulation.options import Durations
+    from policy.simulation.run import notes_on
 
     options.refuse_beside("`--dry-run`", dry_run, "keep", "into")
     options.refuse_beside("`--keep`", keep is not None, "jobs", "dask")
@@ -233,7 +234,8 @@ def command(
         found = read_trace(trace, cluster=nodes, durations=Durations(durations))
         trace_of = Always(found)
     first = trace_of(0)
-    for note in first.notes:
+    notes = notes_on(first, chosen)
+    for note in notes:
         output.say(f"{first.name}: {note}")
 
     def simulated() -> Iterator[Result]:
@@ -258,7 +260,7 @@ def command(
         assert trace is not None  # that has been checked
         real = what_happened(first, trace, chosen)
         results += [replace(real, seed=seed) for seed in range(seeds)]
-    simulate_view.show(results, form, notes=first.notes)
+    simulate_view.show(results, form, notes=notes)
     bare = "never" if bare_come_back is None else f"after {bare_come_back} s"
     reading = any(rules.history_needs for rules in rule_sets)
     past = "; `history.*` knows nothing of the time before the start" if reading else ""

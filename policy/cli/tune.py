@@ -169,15 +169,13 @@ def _show(outcome: TuningResult, form: str) -> None:
         }
         output.document(told, form)
         return
-    shown = [outcome.base, *outcome.front]
-    if outcome.chosen is not None:
-        shown.append(outcome.chosen)  # with `--choose` it may be any
-    lines = [trial_line(outcome, trial) for trial in shown]
-    for line, name in zip(lines, ["base", *[""] * (len(lines) - 1)], strict=True):
-        line["trial"] = f"{line['trial']} {name}".strip()
-    unique = list({line["trial"].split()[0]: line for line in reversed(lines)}.values())[::-1]
+    # The base may be on the front, and with `--choose` the chosen one may be any.
+    shown = (outcome.base, *outcome.front, outcome.chosen)
+    each = {trial.number: trial for trial in shown if trial is not None}
+    lines = [trial_line(outcome, trial) for trial in each.values()]
+    lines[0]["trial"] += " base"
     columns = tuple(lines[0])
-    output.print_table(unique, columns=columns, right=columns[1:-2])
+    output.print_table(lines, columns=columns, right=columns[1:-2])
     if outcome.chosen is not None:
         output.line()
         output.line(f"chosen: trial {outcome.chosen.number}")

@@ -13,7 +13,7 @@ from policy.manifests import ManifestError
 from policy.simulation.figures import Spread
 from policy.simulation.folder import EPOCH_MS, read_trace
 from policy.simulation.options import Durations, Options, Restart
-from policy.simulation.run import Result, simulate
+from policy.simulation.run import Result, notes_on, simulate
 from policy.simulation.series import TimeSeries
 from policy.simulation.trace import TraceError
 from policy.simulation.truth import what_happened
@@ -366,6 +366,22 @@ def test_objects_that_replace_others_stay_whatever_the_trace_says_later(tmp_path
         ],
         {"cpu": round(39.995 * 6 / (40 * 8), 6)},
     )
+
+
+def test_pods_that_are_never_scheduled_are_said(tmp_path: Path) -> None:
+    """Of another scheduler, or with gates: they make the queue and the waits longer."""
+    folder = written(
+        tmp_path,
+        create(0, wanting("a", 1)),
+        create(1, wanting("b", 1, schedulerName="other")),
+        create(2, wanting("c", 1, schedulingGates=[{"name": "x"}])),
+        finish(9, "a"),
+    )
+    assert notes_on(read_trace(folder), Options()) == [
+        "the end of 2 pods is not known; run time: until the simulation ends",
+        "2 pods never start, and count as waiting: of another scheduler than `default-scheduler`,"
+        " or with scheduling gates",
+    ]
 
 
 def test_what_nodes_had_changes_in_what_really_happened_too(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from policy.simulation.files import read_model
 from policy.simulation.folder import read_trace
 from policy.simulation.many import Always
 from policy.simulation.options import Durations, Options, Restart
-from policy.simulation.run import FORMAT
+from policy.simulation.run import FORMAT, notes_on
 from policy.simulation.trace import Trace, TraceError
 from policy.simulation.tuning.figures import FIGURES, LOST_CPU, TIMES
 from policy.simulation.workload import Generated, Time, millis, read_workload
@@ -261,8 +261,9 @@ class Study:
     @property
     def notes(self) -> list[str]:
         """What was filled in or left out of the traces, in words."""
-        sources = (s for s in (*self.training, *self.judging) if isinstance(s, Always))
-        found = (f"{s.trace.name}: {note}" for s in sources for note in s.trace.notes)
+        options = self.spec.simulation.options()
+        traces = [s.trace for s in (*self.training, *self.judging) if isinstance(s, Always)]
+        found = (f"{trace.name}: {note}" for trace in traces for note in notes_on(trace, options))
         return list(dict.fromkeys(found))
 
     def mistake(self, message: str, *, help: str = "") -> TraceError:
