@@ -225,8 +225,8 @@ def test_what_was_filled_in_and_a_trial_of_ones_own_choice_are_shown(
     )
     done = policy("tune", "small.yaml", "--choose", "0")
     assert done.err.splitlines() == [
-        "trace: the end of 1 pod is not known; run time: until the simulation ends",
-        "trace: the trace ends 50 s after its start, before `until`",
+        "training[0], trace: the end of 1 pod is not known; run time: until the simulation ends",
+        "training[0], trace: the trace ends 50 s after its start, before `until`",
     ]
     line = next(line for line in done.out.splitlines() if line.startswith("0 base"))
     assert (done.status, line.split()[-4]) == (0, "exceeded")

@@ -262,9 +262,14 @@ class Study:
     def notes(self) -> list[str]:
         """What was filled in or left out of the traces, in words."""
         options = self.spec.simulation.options()
-        traces = [s.trace for s in (*self.training, *self.judging) if isinstance(s, Always)]
-        found = (f"{trace.name}: {note}" for trace in traces for note in notes_on(trace, options))
-        return list(dict.fromkeys(found))
+        parts = (("training", self.training), ("judging", self.judging))
+        return [
+            f"{part}[{number}], {source.trace.name}: {note}"
+            for part, sources in parts
+            for number, source in enumerate(sources)
+            if isinstance(source, Always)
+            for note in notes_on(source.trace, options)
+        ]
 
     def mistake(self, message: str, *, help: str = "") -> TraceError:
         """What is wrong with the file."""
