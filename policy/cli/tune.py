@@ -99,7 +99,11 @@ def command(
     if chosen is None:
         output.say("no trial keeps all limits", help="raise a limit, or let more vary")
         return Exit.ERROR
-    if write is not None:
+    if chosen is outcome.base:
+        why = "no trial is better than the base in one figure and worse in none"
+        told = why if choose is None else "the base itself is chosen"
+        output.say(f"{told}: nothing is written" if write is not None else told)
+    elif write is not None:
         _write(outcome, chosen, write)
     return Exit.OK
 

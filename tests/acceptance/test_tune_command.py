@@ -227,9 +227,25 @@ def test_what_was_filled_in_and_a_trial_of_ones_own_choice_are_shown(
     assert done.err.splitlines() == [
         "training[0], trace: the end of 1 pod is not known; run time: until the simulation ends",
         "training[0], trace: the trace ends 50 s after its start, before `until`",
+        "the base itself is chosen",
     ]
     line = next(line for line in done.out.splitlines() if line.startswith("0 base"))
     assert (done.status, line.split()[-4]) == (0, "exceeded")
+
+
+def test_where_nothing_is_better_no_rules_are_written(policy: Policy, place: Path) -> None:
+    """They would be those of the base under another name."""
+    idle = SPEC.replace("include: [cooldown]", "include: [protected]").replace(
+        "trials: 9", "trials: 2"
+    )
+    numbers = idle[idle.index("  numbers:") : idle.index("training:")]
+    (place / "small.yaml").write_text(idle.replace(numbers, ""))
+    done = policy("tune", "small.yaml", "--write", "better.yaml")
+    assert (done.status, (place / "better.yaml").exists(), done.err.splitlines()[-1]) == (
+        0,
+        False,
+        "no trial is better than the base in one figure and worse in none: nothing is written",
+    )
 
 
 def test_limits_that_nothing_keeps(policy: Policy, place: Path) -> None:
