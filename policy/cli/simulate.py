@@ -196,6 +196,7 @@ def command(
     from policy.simulation.folder import read_trace
     from policy.simulation.many import Always, simulations
     from policy.simulation.options import Durations
+    from policy.simulation.run import notes_on
 
     options.refuse_beside("`--dry-run`", dry_run, "keep", "into")
     options.refuse_beside("`--keep`", keep is not None, "jobs", "dask")
@@ -217,12 +218,13 @@ def command(
     if from_record:
         from policy.simulation.budgets import noted
         from policy.simulation.recorded import from_record as recorded
+        from policy.simulation.trace import with_objects
 
         with session.open_store(db) as store:
             found = recorded(
                 store, cluster, since_ms=options.millis(since), durations=Durations(durations)
             )
-        trace_of: Callable[[int], Trace] = Always(noted(_with_objects(found, nodes)))
+        trace_of: Callable[[int], Trace] = Always(noted(with_objects(found, _objects(nodes))))
     elif workload is not None:
         from policy.simulation.workload import Generated, read_workload
 
@@ -232,7 +234,8 @@ def command(
         found = read_trace(trace, cluster=nodes, durations=Durations(durations))
         trace_of = Always(found)
     first = trace_of(0)
-    for note in first.notes:
+    notes = notes_on(first, chosen)
+    for note in notes:
         output.say(f"{first.name}: {note}")
 
     def simulated() -> Iterator[Result]:
@@ -257,7 +260,7 @@ def command(
         assert trace is not None  # that has been checked
         real = what_happened(first, trace, chosen)
         results += [replace(real, seed=seed) for seed in range(seeds)]
-    simulate_view.show(results, form, notes=first.notes)
+    simulate_view.show(results, form, notes=notes)
     bare = "never" if bare_come_back is None else f"after {bare_come_back} s"
     reading = any(rules.history_needs for rules in rule_sets)
     past = "; `history.*` knows nothing of the time before the start" if reading else ""
@@ -290,18 +293,6 @@ def _objects(nodes: Path | None) -> tuple[ClusterObject, ...]:
 
     found = read([nodes])
     return tuple(o for o in resolve(found.objects, places=found.places) if not isinstance(o, Pod))
-
-
-def _with_objects(trace: Trace, nodes: Path | None) -> Trace:
-    """The trace with the objects of `--nodes` in place of those of their kinds."""
-    from dataclasses import replace
-
-    others = _objects(nodes)
-    kinds = {type(o) for o in others}
-    if not others:
-        return trace
-    kept = [o for o in trace.objects if type(o) not in kinds]
-    return replace(trace, objects=[*kept, *others])
 
 
 def _kept(

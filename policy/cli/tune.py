@@ -80,6 +80,8 @@ def command(
     if choose is not None and choose >= read.spec.trials:
         raise options.Misused(f"there is no trial {choose}; the last one is {read.spec.trials - 1}")
     space = Space.of(read)
+    for note in read.notes:
+        output.say(note)
     if write is not None:
         _require_name(write, space)
     with session.open_store(db, write=True, create=True) as store:
@@ -97,7 +99,11 @@ def command(
     if chosen is None:
         output.say("no trial keeps all limits", help="raise a limit, or let more vary")
         return Exit.ERROR
-    if write is not None:
+    if chosen is outcome.base:
+        why = "no trial is better than the base in one figure and worse in none"
+        told = why if choose is None else "the base itself is chosen"
+        output.say(f"{told}: nothing is written" if write is not None else told)
+    elif write is not None:
         _write(outcome, chosen, write)
     return Exit.OK
 
@@ -167,12 +173,13 @@ def _show(outcome: TuningResult, form: str) -> None:
         }
         output.document(told, form)
         return
-    lines = [trial_line(outcome, trial) for trial in (outcome.base, *outcome.front)]
-    for line, name in zip(lines, ["base", *[""] * (len(lines) - 1)], strict=True):
-        line["trial"] = f"{line['trial']} {name}".strip()
-    unique = list({line["trial"].split()[0]: line for line in reversed(lines)}.values())[::-1]
+    # The base may be on the front, and with `--choose` the chosen one may be any.
+    shown = (outcome.base, *outcome.front, outcome.chosen)
+    each = {trial.number: trial for trial in shown if trial is not None}
+    lines = [trial_line(outcome, trial) for trial in each.values()]
+    lines[0]["trial"] += " base"
     columns = tuple(lines[0])
-    output.print_table(unique, columns=columns, right=columns[1:-2])
+    output.print_table(lines, columns=columns, right=columns[1:-2])
     if outcome.chosen is not None:
         output.line()
         output.line(f"chosen: trial {outcome.chosen.number}")

@@ -18,6 +18,7 @@ from uuid import uuid4
 
 from distributed import Client, KilledWorker, Worker, WorkerPlugin, get_worker
 from distributed.client import FutureCancelledError
+from distributed.comm.addressing import get_address_host_port
 
 from policy.parts.work import AHEAD, PartsError, Work, WorkerLost
 
@@ -129,6 +130,14 @@ def _version() -> str:
 
 @contextmanager
 def _connected(address: str) -> Iterator[Client]:
+    # A client that is given no address is half made, and complains when the program ends.
+    try:
+        get_address_host_port(address)
+    except ValueError as exc:
+        raise PartsError(
+            f"`{address}` is no address of a Dask scheduler",
+            help="it looks like `tcp://10.0.0.5:8786`; `dask scheduler` prints its own",
+        ) from exc
     try:
         client = Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError) as exc:

@@ -185,7 +185,13 @@ def _message(error: Mapping[str, Any], item: Item | None, path: Path) -> tuple[s
         side = "at least" if kind.startswith("greater") else "at most"
         return f"`{name}` must be {side} {limit}, not {found}", None
     if kind in ("too_short", "string_too_short"):
+        least = context.get("min_length", 1)
+        if least > 1:
+            what = "characters" if kind == "string_too_short" else "entries"
+            return f"`{name}` must have at least {least} {what}", None
         return f"`{name}` must not be empty", None
+    if kind == "too_long":
+        return f"`{name}` must have at most {context.get('max_length')} entries", None
     if kind == "string_too_long":
         return f"`{name}` is longer than {context.get('max_length')} characters", None
     said = error["msg"].removeprefix("Value error, ")

@@ -57,6 +57,8 @@ class Figures:
     #: work that is left at the end, of pods that have an end and were not withdrawn; None in a
     #: recorded result of format 1
     remaining_ms: int | None = None
+    #: pod milliseconds of waiting in the simulated time; None in a recorded result of format 2
+    waiting_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +85,16 @@ def by_priority(lives: Lives) -> tuple[Figures, dict[int, Figures]]:
     repeats: dict[int, int] = defaultdict(int)
     for number in repeated:
         repeats[lives.evictions[number].priority] += 1
-    everyone = _figures(list(lives.by_key.values()), lives.evictions, len(repeated))
+    everyone = _figures(
+        list(lives.by_key.values()), lives.evictions, len(repeated), lives.waiting.total
+    )
     return everyone, {
-        priority: _figures(groups[priority], evictions[priority], repeats[priority])
+        priority: _figures(
+            groups[priority],
+            evictions[priority],
+            repeats[priority],
+            lives.waiting_of[priority].total,
+        )
         for priority in sorted(groups, reverse=True)
     }
 
@@ -114,7 +123,10 @@ def spread(values: Sequence[int | None]) -> Spread:
 
 
 def _figures(
-    lives: Sequence[Life], evictions: Sequence[SimulatedEviction], repeats: int
+    lives: Sequence[Life],
+    evictions: Sequence[SimulatedEviction],
+    repeats: int,
+    waiting_ms: int,
 ) -> Figures:
     present = [life for life in lives if life.where is not Where.AHEAD]
     came = [life for life in present if not life.task.running]
@@ -144,6 +156,7 @@ def _figures(
         lost_cpu_ms=sum(life.lost_ms * life.cpu_milli for life in present),
         lost_before_ms=sum(life.lost_before_ms for life in present),
         remaining_ms=sum(life.left_ms or 0 for life in present if life.where not in _NONE_LEFT),
+        waiting_ms=waiting_ms,
         wait_curve=tuple(_at(ordered, p) for p in CURVE) if ordered else (),
     )
 

@@ -32,7 +32,8 @@ from policy.manifests import ManifestError, read, read_dicts, resolve
 from policy.simulation.budgets import noted
 from policy.simulation.durations import KnownRuntime, tasks
 from policy.simulation.options import Durations
-from policy.simulation.trace import Trace, TraceError, TraceEvent
+from policy.simulation.trace import Trace, TraceError, TraceEvent, with_objects
+from policy.text import words
 from policy.text.system import explained
 
 EPOCH_MS: Final = 946_684_800_000
@@ -61,8 +62,9 @@ def read_trace(
 ) -> Trace:
     """Read a trace folder.
 
-    cluster: manifests that replace the objects of `cluster.json` that have the same kind; pods stay
-    those of the folder. Raises TraceError and ManifestError, with the place of what is wrong.
+    cluster: manifests that replace all objects of the trace that have the same kind, later ones
+    too; pods stay those of the folder. Raises TraceError and ManifestError, with the place of what
+    is wrong.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -71,12 +73,11 @@ def read_trace(
             help="a trace is a folder with `cluster.json` and `events.jsonl`, plain or gzipped",
         )
     here = _objects(_found(folder, "cluster.json"))
-    if cluster is not None:
-        other = [o for o in _objects(Path(cluster)) if not isinstance(o, Pod)]
-        kinds = {kind_of(o) for o in other}
-        here = [*(o for o in here if kind_of(o) not in kinds), *other]
+    others = [] if cluster is None else _objects(Path(cluster))
     events_file = _found(folder, "events.jsonl")
-    reader = _EventReader(events_file, here)
+    classes = [o for o in others if isinstance(o, PriorityClass)]
+    classes = classes or [o for o in here if isinstance(o, PriorityClass)]
+    reader = _EventReader(events_file, here, classes)
     events = reader.read()
     pods = reader.pods()
     start_ms = _start(here)
@@ -87,6 +88,9 @@ def read_trace(
         *_coming(pods, events, truth, start_ms),
     ]
     found, notes = tasks(known, start_ms=start_ms, durations=durations)
+    placed = sum(bool(pod.spec.node_name) for pod in pods)
+    if placed:
+        notes.append(f"{words.number(placed, 'pod')} came with a node, and gets it anew")
     trace = Trace(
         name=folder.resolve().name,
         start_ms=start_ms,
@@ -96,7 +100,7 @@ def read_trace(
         events=[TraceEvent(at_ms=start_ms + at, change=change) for at, change in events.changes],
         notes=notes,
     )
-    return noted(trace)
+    return noted(with_objects(trace, [o for o in others if not isinstance(o, Pod)]))
 
 
 # --- files ---------------------------------------------------------------------------------------
@@ -162,9 +166,11 @@ def _decoded(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
 class _EventReader:
     """Reads the events, each against what is there when it happens."""
 
-    def __init__(self, path: Path, here: Sequence[ClusterObject]) -> None:
+    def __init__(
+        self, path: Path, here: Sequence[ClusterObject], classes: Sequence[PriorityClass]
+    ) -> None:
         self._path = path
-        self._classes = [o for o in here if isinstance(o, PriorityClass)]
+        self._classes = classes
         self._running = {key_of(o) for o in here if isinstance(o, Pod) and not _ended(o)}
         self._ended = {key_of(o) for o in here if isinstance(o, Pod) and _ended(o)}
         self._there = {(str(kind_of(o)), key_of(o)) for o in here if not isinstance(o, Pod)}
@@ -270,7 +276,7 @@ class _EventReader:
                 replaced(problem, source=f"{self._path}:{lines[problem.document - 1]}", document=0)
                 for problem in exc.problems
             ]
-            raise TraceError(str(ManifestError(problems))) from exc
+            raise ManifestError(problems) from exc
         each = Counter(place.document for place in found.places)
         for document, line in enumerate(lines, start=1):
             if each[document] != 1:

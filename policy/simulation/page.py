@@ -107,8 +107,10 @@ def _share(share: float) -> str:
 
 def _front(results: Sequence[Result]) -> Chart:
     def point(result: Result) -> tuple[float, float]:
-        length = (result.end_ms - result.start_ms) / 1000
-        return result.everyone.lost_ms / 1000, result.timeline.waiting_mean * length
+        waiting = result.everyone.waiting_ms
+        if waiting is None:  # recorded before it was counted
+            waiting = round(result.timeline.waiting_mean * (result.end_ms - result.start_ms))
+        return result.everyone.lost_ms / 1000, waiting / 1000
 
     return charts.front(
         "Lost work against waiting",

@@ -2,7 +2,8 @@
 
 Read from the versions of the state, revision by revision. An eviction by a scheduler is no event of
 the trace, because the simulation decides who is evicted: a pod that was preempted goes on in the
-next pod of its workload that comes, and both are one.
+next pod of its workload that comes, and both are one. Some controllers make that pod as soon as the
+other one is leaving, and some when it has gone.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from policy.simulation.options import Durations
 from policy.simulation.trace import Trace, TraceError, TraceEvent
 from policy.store import Store
 from policy.store.state.past import RevisionStep
+from policy.text.words import number
 
 _AT_ONCE: Final = 200
 """Revisions that are read together."""
@@ -56,10 +58,16 @@ def from_record(store: Store, cluster: str, *, since_ms: int | None, durations: 
         oldest = state.oldest_revision(cluster)
         newest = state.head_revision(cluster)
         first = oldest if since_ms is None else max(oldest, state.revision_at(cluster, since_ms))
+        if newest == 0:
+            raise TraceError(
+                f"no state of cluster `{cluster}` is recorded",
+                help="`policy state revisions` lists what is recorded of a cluster",
+            )
         if first == newest:
             raise _unchanged(cluster, since_ms, state.load(cluster, at=newest).at_ms)
         loaded = state.load(cluster, at=first)
         start_ms = loaded.at_ms if since_ms is None else max(loaded.at_ms, since_ms)
+        gaps = sum(gap.kind == "Pod" and gap.until_ms > start_ms for gap in view.read.gaps(cluster))
         reader = _Reader(list(loaded.objects), start_ms)
         for low in range(first, newest, _AT_ONCE):
             for step in state.steps(cluster, low, min(low + _AT_ONCE, newest)):
@@ -67,6 +75,11 @@ def from_record(store: Store, cluster: str, *, since_ms: int | None, durations: 
     found, notes = tasks(reader.known(), start_ms=start_ms, durations=durations)
     if since_ms is not None and loaded.at_ms > since_ms:
         notes = [f"the record begins later, at {times.to_text(loaded.at_ms)}", *notes]
+    if gaps:
+        notes.append(
+            f"pods were not seen in {number(gaps, 'gap')} of the record (table `gaps`): what is"
+            " known of one comes at its end"
+        )
     return Trace(
         name=cluster,
         start_ms=start_ms,
@@ -113,6 +126,7 @@ class _Reader:
     def follow(self, step: RevisionStep) -> None:
         at = max(step.at_ms, self._start)
         self.last_ms = max(self.last_ms, at)
+        there: list[tuple[str, Pod | None, Pod]] = []
         for kind, key, obj in step.changes:
             before = self._objects.pop((kind, key), None)
             if obj is not None:
@@ -120,9 +134,15 @@ class _Reader:
             if kind == "Pod":
                 assert before is None or isinstance(before, Pod)
                 assert obj is None or isinstance(obj, Pod)
-                self._pod(key, before, obj, at)
+                if before is not None and self._has_gone(key, before, obj, at):
+                    before = None
+                if obj is not None:
+                    there.append((key, before, obj))
             elif not _only_status(before, obj):
                 self.events.append(TraceEvent(at_ms=at, change=(kind, key, obj)))
+        # After those that went or are leaving: one revision may hold a pod and what replaces it.
+        for key, pod_before, pod in there:
+            self._is_there(key, pod_before, pod, at)
 
     def known(self) -> Iterator[KnownRuntime]:
         for seen in self._seen:
@@ -134,28 +154,39 @@ class _Reader:
                 truth=True,
             )
 
-    def _pod(self, key: str, before: Pod | None, after: Pod | None, at: int) -> None:
-        if before is not None and (after is None or before.metadata.uid != after.metadata.uid):
+    def _has_gone(self, key: str, before: Pod, after: Pod | None, at: int) -> bool:
+        """Is the pod not there any more, even if another one has its name?"""
+        if after is None or before.metadata.uid != after.metadata.uid:
             self._goes(key, before, at)
-            before = None
-        if after is None:
-            return
+            return True
+        if after.metadata.deletion_timestamp and preempted(after):
+            self._goes(key, after, at)
+        return False
+
+    def _is_there(self, key: str, before: Pod | None, after: Pod, at: int) -> None:
         if before is None:
-            if terminated(after):
-                return
             workload = workload_of(after)
             if self._expected[workload]:
                 self._by_key[key] = self._expected[workload].popleft()
-            else:
+            elif not terminated(after) or self._came_and_ended(after, at):
                 self._comes(after, at)
         seen = self._by_key.get(key)
-        if seen is None:
+        if seen is None or seen.ends_ms is not None:
             return
-        placed = after.spec.node_name and (before is None or not before.spec.node_name)
-        if placed and seen.ends_ms is None:
-            seen.ran_from_ms = at
-        if terminated(after) and seen.ends_ms is None:
+        if after.spec.node_name and (before is None or not before.spec.node_name):
+            seen.ran_from_ms = self._began(after, seen, at)
+        if terminated(after):
             seen.ends_ms = at
+
+    def _came_and_ended(self, pod: Pod, at: int) -> bool:
+        """Did it all happen since the start, and between two revisions?"""
+        created = times.parse_optional(pod.metadata.creation_timestamp)
+        return bool(pod.spec.node_name) and self._start < created <= at
+
+    def _began(self, pod: Pod, seen: _Seen, at: int) -> int:
+        """When the run began; a dump may show it long after."""
+        started = times.parse_optional(pod.status.start_time)
+        return started if seen.arrives_ms <= started <= at else at
 
     def _comes(self, pod: Pod, at: int) -> None:
         runs = bool(pod.spec.node_name) and at == self._start
@@ -179,7 +210,8 @@ class _Reader:
         seen = self._by_key.pop(key, None)
         if seen is None or seen.ends_ms is not None:
             return
-        if preempted(pod):
+        # One that was leaving at the start is gone then, and what replaces it is another pod.
+        if preempted(pod) and not seen.pod.metadata.deletion_timestamp:
             self._expected[workload_of(pod)].append(seen)
         else:
             seen.ends_ms = at

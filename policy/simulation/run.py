@@ -13,6 +13,7 @@ from policy.decision.groups import GroupDecision
 from policy.decision.model import ENGINE_VERSION, Decision
 from policy.rules.ruleset import RuleSet
 from policy.scheduling.cycle import Journal, Recording, Scheduler, SessionRecording
+from policy.scheduling.order import waiting
 from policy.scheduling.settle import VirtualClock
 from policy.scheduling.state import Commit, Position, State, StateDelta
 from policy.simulation import figures, uses
@@ -22,7 +23,7 @@ from policy.simulation.simulator import Simulator
 from policy.simulation.trace import Trace, TraceError
 from policy.simulation.uses import PriorityUse
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """What the figures of a result mean; docs/formats.md says what each number changed."""
 
 
@@ -131,6 +132,25 @@ def require_possible(trace: Trace, rules: RuleSet, options: Options) -> None:
             f"rule set `{rules.name}` names extenders, which know nothing of a simulated cluster",
             help="simulate with a rule set without `extenders`",
         )
+
+
+def notes_on(trace: Trace, options: Options) -> list[str]:
+    """What was filled in or left out of a trace, and which of its pods never start, in words."""
+    never = sum(
+        not waiting(task.pod, scheduler=options.scheduler)
+        for task in trace.tasks
+        if not task.running
+    )
+    if not never:
+        return list(trace.notes)
+    what = (
+        "1 pod never starts, and counts" if never == 1 else f"{never} pods never start, and count"
+    )
+    return [
+        *trace.notes,
+        f"{what} as waiting: of another scheduler than `{options.scheduler}`, or with scheduling"
+        " gates",
+    ]
 
 
 def objects_at_start(trace: Trace) -> list[ClusterObject]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from policy.cluster import canonical
 from policy.cluster.digest import Change
-from policy.cluster.objects import ClusterObject, Pod, encode, key_of
+from policy.cluster.objects import ClusterObject, Pod, encode, key_of, kind_of
+from policy.text.words import number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +72,28 @@ class Trace:
                 [[e.at_ms, e.change[0], e.change[1], _text(e.change[2])] for e in self.events],
             ]
         )
+
+
+def with_objects(trace: Trace, others: Sequence[ClusterObject]) -> Trace:
+    """The trace with other objects, no pods, in place of all that it has of their kinds.
+
+    What the trace says later of one of these kinds is left out with it.
+    """
+    kinds = {kind_of(o) for o in others}
+    if not kinds:
+        return trace
+    events = [event for event in trace.events if event.change[0] not in kinds]
+    left = len(trace.events) - len(events)
+    note = (
+        f"{number(left, 'change')} of the trace left out, as other objects replace those of"
+        f" {'their kinds' if len(kinds) > 1 else 'their kind'}"
+    )
+    return replace(
+        trace,
+        objects=[*(o for o in trace.objects if kind_of(o) not in kinds), *others],
+        events=events,
+        notes=[*trace.notes, *([note] if left else [])],
+    )
 
 
 class TraceError(Exception):

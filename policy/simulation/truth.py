@@ -7,11 +7,13 @@ a simulation keeps is kept here for what it tells, so that both have the same fi
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
+from policy.cluster.objects import Node, key_of
 from policy.cluster.snapshot import Snapshot
 from policy.decision.model import ENGINE_VERSION
 from policy.simulation import figures, uses
@@ -39,7 +41,7 @@ def what_happened(trace: Trace, folder: str | Path, options: Options) -> Result:
     length = options.length_ms
     end = trace.end_ms if length is None else trace.start_ms + length
     lives = Lives(trace, Restart.WHOLE, end)
-    _capacity(lives, trace)
+    _count_capacity(lives, trace)
     sequence = count()
     events: list[tuple[int, int, str, str, int]] = []
 
@@ -106,10 +108,23 @@ def _happens(lives: Lives, at: int, op: str, key: str, run: int) -> int | None:
     return None
 
 
-def _capacity(lives: Lives, trace: Trace) -> None:
-    snapshot = Snapshot.from_objects(trace.objects, now_ms=trace.start_ms)
+def _count_capacity(lives: Lives, trace: Trace) -> None:
+    """What the nodes have, also those that come, change and go later."""
+    nodes = {key_of(o): o for o in trace.objects if isinstance(o, Node)}
+    _set_capacity(lives, nodes.values(), trace.start_ms)
+    for event in trace.events:
+        kind, key, obj = event.change
+        if kind == "Node" and event.at_ms < lives.end_ms:
+            nodes.pop(key, None)
+            if isinstance(obj, Node):
+                nodes[key] = obj
+            _set_capacity(lives, nodes.values(), event.at_ms)
+
+
+def _set_capacity(lives: Lives, nodes: Iterable[Node], at_ms: int) -> None:
+    snapshot = Snapshot.from_objects(nodes, now_ms=at_ms)
     ids: dict[Any, int] = snapshot.pools.resources.ids
     total = snapshot.allocatable.sum(axis=0)
     for name, series in lives.capacity.items():
-        if name in ids:
-            series.add(trace.start_ms, int(total[ids[name]]))
+        here = int(total[ids[name]]) if name in ids else 0
+        series.add(at_ms, here - series.value)

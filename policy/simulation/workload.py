@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from dataclasses import replace as replaced
+from itertools import zip_longest
 from math import cos, exp, log, pi, sqrt
 from pathlib import Path
 from random import Random
@@ -18,9 +20,9 @@ from typing import Annotated, Any, Final, Literal
 from msgspec.structs import replace
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from policy.cluster.objects import ClusterObject, OwnerReference, Pod
+from policy.cluster.objects import KINDS, ClusterObject, OwnerReference, Pod
 from policy.cluster.quantities import QuantityError, nano
-from policy.manifests import ManifestError, from_dicts
+from policy.manifests import ManifestError, from_dicts, read_dicts, resolve
 from policy.simulation.files import read_model
 from policy.simulation.folder import EPOCH_MS
 from policy.simulation.trace import Trace, TraceError, TracePod
@@ -249,7 +251,32 @@ def read_workload(path: str | Path) -> WorkloadFile:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise TraceError(f"{path}: two of the entries are named `{twice}`")
+    try:
+        _require_readable(found)
+    except TraceError as exc:
+        raise TraceError(f"{path}: {exc}", help=exc.help) from exc
+    except ManifestError as exc:
+        here = (replaced(problem, source=str(path), document=0) for problem in exc.problems)
+        raise ManifestError(here) from exc
     return found
+
+
+def _require_readable(workload: WorkloadFile) -> None:
+    """Raises TraceError, ManifestError for objects and amounts that a trace would stumble over."""
+    one_of_each = [kind.model_copy(update={"count": 1}) for kind in workload.nodes]
+    _objects(workload.model_copy(update={"nodes": one_of_each}))  # says a mistake once
+    _objects(workload)
+    for kind in workload.pods:
+        amounts = {
+            name: list(amount.choice) if isinstance(amount, WeightedAmounts) else [amount]
+            for name, amount in kind.requests.items()
+        }
+        for some in zip_longest(*amounts.values()):
+            firsts = (each[0] for each in amounts.values())
+            # Of a resource with fewer amounts than another one, the first is there again.
+            _template(kind, tuple(a if b is None else b for a, b in zip(firsts, some, strict=True)))
+        if not amounts:
+            _template(kind, ())
 
 
 def _normal(random: Random) -> float:
@@ -271,10 +298,18 @@ def _objects(workload: WorkloadFile) -> list[ClusterObject]:
         for kind in workload.nodes
         for i in range(kind.count)
     ]
-    found = from_dicts([*nodes, *workload.objects])
+    read = read_dicts([*nodes, *workload.objects])
+    for kind in read.skipped:
+        raise TraceError(
+            f"`objects` holds a {kind}, which is no kind that is used here",
+            help=f"one of {', '.join(k for k in KINDS if k != 'Pod')}, with its `apiVersion`",
+        )
+    for name in read.repeated:
+        raise TraceError(f"there are two objects {name}", help="give each a name of its own")
+    found = resolve(read.objects, places=read.places)
     if any(isinstance(o, Pod) for o in found):
         raise TraceError(
-            f"workload `{workload.metadata.name}`: `objects` holds a pod",
+            "`objects` holds a pod",
             help="pods are described under `pods`; a trace folder may begin with running ones",
         )
     return found
@@ -364,7 +399,7 @@ def _template(kind: Pods, amounts: tuple[str | int, ...]) -> Pod:
     except ManifestError as exc:
         first = exc.problems[0]
         raise TraceError(
-            f"workload: pods `{kind.name}`: {first.field}: {first.message}", help=first.help
+            f"pods `{kind.name}`: {first.field}: {first.message}", help=first.help
         ) from exc
     assert isinstance(pod, Pod)
     return pod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -161,6 +162,17 @@ def test_the_page_shows_the_front(policy: Policy, place: Path) -> None:
         ("[lowest-priority-sum,", "[lowest,", "`lowest` is no criterion of `kube-1.36`"),
         ("to: 2h", "to: 1m", "`from` is below `to`"),
         ("workload: training.yaml", "trace: nowhere", "nowhere: no folder"),
+        ("step: 5m", "step: 1500ms", "`numbers[0]`: times are whole seconds"),
+        ("from: 5m, to: 2h, step: 5m", "from: 300, to: 7200", "small.yaml: number `rest`: `300` c"),
+        ("name: rest", "name: ranking", "`vary`: no number is named `ranking`"),
+        ("[cooldown]", "[cooldown, cooldown]", "`vary`: `cooldown` stands twice in `include`"),
+        ("[cooldown]", "[./nowhere]", "small.yaml: include `./nowhere`: cannot include"),
+        (", latest-start]", "]", "`ranking` names two criteria or more"),
+        (", latest-start]", ", lowest-priority-sum]", "stands twice in `ranking`"),
+        (", waiting]", ", lost work]", "small.yaml: `lost work` stands twice in `minimise`"),
+        ("most: 2h", "most: 20", "small.yaml: `wait p95` is a time, and `most` is `20`"),
+        ("wait p95, priority: 1000", "evictions", "`evictions` is a number, and `most` is `2h`"),
+        ("trials: 9", "simulation: {durations: siblings}", "`durations` means nothing where all"),
     ],
 )
 def test_what_is_wrong_with_the_file_is_named(
@@ -195,6 +207,45 @@ def test_what_would_fail_after_the_search_is_refused_before_it(
     done = policy("tune", "small.yaml", *arguments)
     assert (done.status, said in done.err) == (2, True), done.err
     assert _simulated(place / "own.db") == 0
+
+
+def test_what_was_filled_in_and_a_trial_of_ones_own_choice_are_shown(
+    policy: Policy, place: Path
+) -> None:
+    """Notes on the traces, as `policy simulate` has them; a chosen trial that exceeds a limit."""
+    shutil.copytree(ROOT / "examples" / "simulation" / "trace", place / "trace")
+    events = (place / "trace" / "events.jsonl").read_text().splitlines(keepends=True)
+    (place / "trace" / "events.jsonl").write_text("".join(events[:-1]))
+    (place / "small.yaml").write_text(
+        SPEC.replace("workload: training.yaml", "trace: trace, until: 1h")
+        .replace("most: 2h", "most: 1ms")
+        .replace("priority: 1000", "priority: 9")
+        .replace("judging:\n  - {workload: judging.yaml}", "")
+        .replace("trials: 9", "trials: 1")
+    )
+    done = policy("tune", "small.yaml", "--choose", "0")
+    assert done.err.splitlines() == [
+        "training[0], trace: the end of 1 pod is not known; run time: until the simulation ends",
+        "training[0], trace: the trace ends 50 s after its start, before `until`",
+        "the base itself is chosen",
+    ]
+    line = next(line for line in done.out.splitlines() if line.startswith("0 base"))
+    assert (done.status, line.split()[-4]) == (0, "exceeded")
+
+
+def test_where_nothing_is_better_no_rules_are_written(policy: Policy, place: Path) -> None:
+    """They would be those of the base under another name."""
+    idle = SPEC.replace("include: [cooldown]", "include: [protected]").replace(
+        "trials: 9", "trials: 2"
+    )
+    numbers = idle[idle.index("  numbers:") : idle.index("training:")]
+    (place / "small.yaml").write_text(idle.replace(numbers, ""))
+    done = policy("tune", "small.yaml", "--write", "better.yaml")
+    assert (done.status, (place / "better.yaml").exists(), done.err.splitlines()[-1]) == (
+        0,
+        False,
+        "no trial is better than the base in one figure and worse in none: nothing is written",
+    )
 
 
 def test_limits_that_nothing_keeps(policy: Policy, place: Path) -> None:

@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 
+from policy.cluster.objects import key_of
+from policy.manifests import ManifestError
 from policy.simulation.figures import Spread
 from policy.simulation.folder import EPOCH_MS, read_trace
 from policy.simulation.options import Durations, Options, Restart
-from policy.simulation.run import Result, simulate
+from policy.simulation.run import Result, notes_on, simulate
 from policy.simulation.series import TimeSeries
 from policy.simulation.trace import TraceError
+from policy.simulation.truth import what_happened
 from tests.support.builders import rule_set
 
 TRACE = Path(__file__).parents[2] / "examples" / "simulation" / "trace"
@@ -223,7 +226,7 @@ def a_node(name: str, *, cpu: str = "4", **spec: Any) -> dict[str, Any]:
 def test_a_wrong_event_is_named_with_its_line(tmp_path: Path, lines: Any, message: str) -> None:
     """Nothing of a trace is guessed: the file, the line and the field are said."""
     over = {**a_pod("over"), "status": {"phase": "Succeeded"}}
-    with pytest.raises(TraceError) as caught:
+    with pytest.raises((TraceError, ManifestError)) as caught:
         read_trace(written(tmp_path, *lines, pods=[a_pod("old", nodeName="n1"), over]))
     assert message in str(caught.value)
 
@@ -334,6 +337,68 @@ def test_a_node_that_goes_takes_its_room_along(tmp_path: Path) -> None:
 def wanting(name: str, cpu: int, priority: int = 0, **more: Any) -> dict[str, Any]:
     containers = [{"name": "c", "resources": {"requests": {"cpu": str(cpu)}}}]
     return a_pod(name, priority=priority, containers=containers, **more)
+
+
+def test_objects_that_replace_others_stay_whatever_the_trace_says_later(tmp_path: Path) -> None:
+    """What it says of their kind is left out, and so is the node that a pod comes with."""
+    (tmp_path / "big.json").write_text(json.dumps({"apiVersion": "v1", **a_node("big", cpu="8")}))
+    folder = written(
+        tmp_path,
+        create(0, wanting("a", 6, nodeName="n1")),
+        put(5, a_node("n2")),
+        gone(20, "Node", "n1"),
+        put(30, {"kind": "Namespace", "metadata": {"name": "x"}}),
+        finish(40, "a"),
+    )
+    trace = read_trace(folder, cluster=tmp_path / "big.json")
+    result = simulate(trace, rule_set("kube-1.36"), options=Options())
+    assert (
+        [key_of(o) for o in trace.objects],
+        [event.change[:2] for event in trace.events],
+        trace.notes,
+        result.timeline.used_mean,
+    ) == (
+        ["big"],
+        [("Namespace", "x")],
+        [
+            "1 pod came with a node, and gets it anew",
+            "2 changes of the trace left out, as other objects replace those of their kind",
+        ],
+        {"cpu": round(39.995 * 6 / (40 * 8), 6)},
+    )
+
+
+def test_pods_that_are_never_scheduled_are_said(tmp_path: Path) -> None:
+    """Of another scheduler, or with gates: they make the queue and the waits longer."""
+    folder = written(
+        tmp_path,
+        create(0, wanting("a", 1)),
+        create(1, wanting("b", 1, schedulerName="other")),
+        create(2, wanting("c", 1, schedulingGates=[{"name": "x"}])),
+        finish(9, "a"),
+    )
+    assert notes_on(read_trace(folder), Options()) == [
+        "the end of 2 pods is not known; run time: until the simulation ends",
+        "2 pods never start, and count as waiting: of another scheduler than `default-scheduler`,"
+        " or with scheduling gates",
+    ]
+
+
+def test_what_nodes_had_changes_in_what_really_happened_too(tmp_path: Path) -> None:
+    """A second node of 4 cpu is there from 5 to 20 s of 40 s; a pod of 4 cpu runs from 10 s."""
+    folder = written(
+        tmp_path,
+        create(0, wanting("a", 4)),
+        put(5, a_node("n2")),
+        gone(20, "Node", "n2"),
+        finish(40, "a"),
+        truth=[{"t": 10, "op": "bind", "pod": "default/a"}],
+    )
+    result = what_happened(read_trace(folder), folder, Options())
+    assert (result.timeline.used_mean, result.everyone.waiting_ms) == (
+        {"cpu": round(30 * 4 / (25 * 4 + 15 * 8), 6)},
+        10_000,
+    )
 
 
 def test_an_object_changes_as_often_as_it_is_put(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_a_result_that_was_recorded_before_can_be_read(tmp_path: Path) -> None:
     told = document(result)
     del told["format"]
     for figures in (told["everyone"], *told["by_priority"].values()):
-        del figures["lost_before_ms"], figures["remaining_ms"]
+        del figures["lost_before_ms"], figures["remaining_ms"], figures["waiting_ms"]
     options = told.pop("options")
     del options["history"]
     told["end_ms"] = told["start_ms"]
@@ -85,7 +85,11 @@ def test_a_result_that_was_recorded_before_can_be_read(tmp_path: Path) -> None:
         0,
         result.options,
     )
-    assert (result.format, result.everyone.remaining_ms) == (2, 0)
+    assert (result.format, result.everyone.remaining_ms, result.everyone.waiting_ms) == (
+        3,
+        0,
+        80_030,
+    )
     assert "0 s</text>" in page([old], [])
 
 

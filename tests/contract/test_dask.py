@@ -99,3 +99,11 @@ def test_an_address_at_which_nothing_answers(tmp_path):
     """It is named."""
     with pytest.raises(PartsError, match=r"tcp://127.0.0.1:9: no Dask scheduler answers there"):
         list(map_parts(Squares(tmp_path), [1], Workers(dask="tcp://127.0.0.1:9")))
+
+
+@pytest.mark.parametrize("address", ["nonsense", "tcp://127.0.0.1", "http://127.0.0.1:80"])
+def test_what_is_no_address_is_said(tmp_path, address):
+    """At once, by who is given it, and nothing is left that complains later."""
+    with pytest.raises(PartsError) as caught:
+        list(map_parts(Squares(tmp_path), [1], Workers(dask=address)))
+    assert str(caught.value) == f"`{address}` is no address of a Dask scheduler"

@@ -10,17 +10,20 @@ import pytest
 from msgspec.structs import replace
 
 from policy.cluster import times
+from policy.manifests import ManifestError
 from policy.rules.problems import RulesError
 from policy.scheduling.cycle import Scheduler
 from policy.scheduling.settle import Settler, VirtualClock
+from policy.simulation.keeping import keep
 from policy.simulation.options import Durations, Options
 from policy.simulation.recorded import from_record
 from policy.simulation.run import simulate
-from policy.simulation.trace import TraceError
+from policy.simulation.trace import Trace, TraceError
 from policy.simulation.workload import Generated, millis, read_workload
-from policy.store import Cause, Store
+from policy.store import Cause, PruneScope, Store
 from policy.store.journal import StoreJournal
-from tests.support.builders import NOW_MS, a_node, a_pdb, a_pod, objects, rule_set
+from policy.store.record.following import Gap
+from tests.support.builders import NOW_MS, PodBuilder, a_node, a_pdb, a_pod, objects, rule_set
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "simulation" / "workload.yaml"
 
@@ -94,6 +97,7 @@ def test_times(text: str, length: int) -> None:
         ("{'1': 3, '2': 1}", "{}", "`choice` must not be empty"),
         ("{choice: {'1'", "{choices: {'1'", "unknown key `choices` in `pods[1].requests.cpu`"),
         ("length: 1d", "length: 0s", "`length` is longer than nothing"),
+        ("[1h, 3h]", "[1h]", "`uniform` must have at least 2 entries"),
         ("{cpu: 16, ", "{cpu: -16, ", "a node has no negative amount of `cpu`"),
     ],
 )
@@ -117,14 +121,44 @@ def test_pods_are_described_and_not_listed(tmp_path: Path) -> None:
         Generated(read_workload(file))(0)
 
 
+@pytest.mark.parametrize(
+    ("objects", "said"),
+    [
+        ("{apiVersion: v1, kind: PriorityClass, metadata: {name: a}, value: 1}", "(v1), which is"),
+        ("{apiVersion: v1, kind: Node, metadata: {name: worker-3}}", "two objects Node worker-3"),
+    ],
+)
+def test_an_object_that_would_be_passed_over_is_named(
+    tmp_path: Path, objects: str, said: str
+) -> None:
+    """One of a kind that is not used, and one in place of a generated node."""
+    file = tmp_path / "workload.yaml"
+    file.write_text(f"{EXAMPLE.read_text()}objects: [{objects}]\n")
+    with pytest.raises(TraceError) as caught:
+        read_workload(file)
+    assert (str(caught.value).startswith(f"{file}: "), said in str(caught.value)) == (True, True)
+
+
+def test_an_amount_of_a_node_is_named_with_its_file(tmp_path: Path) -> None:
+    """Its node and field, in the form of all manifests."""
+    file = tmp_path / "workload.yaml"
+    file.write_text(EXAMPLE.read_text().replace("{cpu: 16, memory: 64Gi", "{cpu: x, memory: 64Gi"))
+    with pytest.raises(ManifestError) as caught:
+        read_workload(file)
+    assert str(caught.value) == (
+        f"{file}: Node worker-0: status.allocatable.cpu: `x` is not a quantity\n"
+        "  help: for example `500m`, `2`, `1536Mi`, `1G`"
+    )
+
+
 def test_a_request_that_is_none_is_named_with_its_pods_and_field(tmp_path: Path) -> None:
-    """The pods are not in a file of their own: the workload's words name them."""
+    """Also one that is drawn seldom; the workload's words name the pods."""
     file = tmp_path / "workload.yaml"
     file.write_text(EXAMPLE.read_text().replace("{'1': 3, '2': 1}", "{'1': 3, '2 cpus': 1}"))
     with pytest.raises(TraceError) as caught:
         Generated(read_workload(file))(0)
     field = "spec.containers[0].resources.requests.cpu"
-    assert str(caught.value) == f"workload: pods `report`: {field}: `2 cpus` is not a quantity"
+    assert str(caught.value) == f"{file}: pods `report`: {field}: `2 cpus` is not a quantity"
     assert caught.value.help == "for example `500m`, `2`, `1536Mi`, `1G`"
 
 
@@ -262,3 +296,89 @@ def test_pods_that_come_end_and_come_again_are_different_pods(store: Store) -> N
     ):
         from_record(store, "default", since_ms=NOW_MS + 80_000, durations=Durations.OBSERVED)
     assert times.to_text(trace.end_ms) == "2026-11-21T00:01:10Z"
+
+
+def dumped(store: Store, seconds: int, *pods: PodBuilder) -> None:
+    """What a whole dump shows of a cluster with one node, so long after NOW."""
+    there = [a_node("n1").cpu(4).node, *(pod.pod for pod in pods)]
+    store.record.import_objects(
+        "default", there, at_ms=NOW_MS + 1000 * seconds, source="test", prune=PruneScope()
+    )
+
+
+def told_of(trace: Trace) -> list[tuple[str, int, int | None, int | None]]:
+    """Of each pod: its key, when it comes, its work, and what is left of it, in milliseconds."""
+    return [(t.key, t.arrives_ms - NOW_MS, t.work_ms, t.left_ms) for t in trace.tasks]
+
+
+def test_a_pod_that_is_made_while_the_other_one_is_leaving_takes_its_place(store: Store) -> None:
+    """ReplicaSets do not wait for the end of the grace period, and kubelets say `Failed` in it."""
+    low = a_pod("zz-1").owned_by("ReplicaSet", "low").priority(1).cpu(4)
+    again = a_pod("aa-2").owned_by("ReplicaSet", "low").priority(1).cpu(4).created(-1)
+    high = a_pod("high").priority(9).cpu(4).created(-1)
+    on_node = low.on("n1").started(5)
+    dumped(store, 0, on_node)
+    dumped(store, 60, on_node.terminating_by_preemption(), again, high)
+    dumped(store, 80, on_node.terminating_by_preemption().ended("Failed"), again, high)
+    dumped(store, 90, again, high.on("n1"))
+    dumped(store, 200, again.on("n1"))
+    dumped(store, 260, again.on("n1").ended())
+    trace = from_record(store, "default", since_ms=None, durations=Durations.OBSERVED)
+    assert (told_of(trace), trace.notes) == (
+        [("default/zz-1", 0, 60_000, 60_000), ("default/high", 60_000, 110_000, None)],
+        [],
+    )
+    later = from_record(store, "default", since_ms=NOW_MS + 70_000, durations=Durations.OBSERVED)
+    # At its start the pod is leaving, and the one in its place is there.
+    assert sorted(told_of(later)) == [
+        ("default/aa-2", 70_000, 60_000, None),
+        ("default/high", 70_000, 110_000, None),
+        ("default/zz-1", 70_000, 310_000 + 70_000, 10_000),
+    ]
+
+
+def test_runs_between_two_dumps_are_as_long_as_their_pods_say(store: Store) -> None:
+    """A pod that is seen with its node began at its start time; one may have ended already."""
+    dumped(store, 0)
+    young, short = a_pod("young").cpu(1).created(-1).on("n1"), a_pod("short").cpu(1).created(-2)
+    dumped(store, 600, young.started(-3), short.on("n1").started(-4).ended())
+    dumped(store, 1200, young.started(-3).ended())
+    trace = from_record(store, "default", since_ms=None, durations=Durations.OBSERVED)
+    assert told_of(trace) == [
+        ("default/young", 60_000, 1_020_000, None),
+        ("default/short", 120_000, 360_000, None),
+    ]
+
+
+def test_what_was_not_seen_is_said(store: Store) -> None:
+    """Gaps of a followed cluster, and a cluster that holds simulations alone."""
+    dumped(store, 0)
+    gap = Gap(
+        kind="Pod",
+        reason="expired",
+        since_ms=NOW_MS,
+        until_ms=NOW_MS + 5000,
+        since_version=3,
+        until_version=12,
+    )
+    store.record.follow(
+        "default",
+        [[("Pod", "default/a", a_pod("a").cpu(1).pod)]],
+        at_ms=NOW_MS + 5000,
+        source="test",
+        actor="test",
+        gaps=[gap],
+    )
+    trace = from_record(store, "default", since_ms=None, durations=Durations.OBSERVED)
+    rules = rule_set("kube-1.36")
+    keep(store, "simulations", simulate(trace, rules), rules, at_ms=NOW_MS, actor="test")
+    with pytest.raises(TraceError) as caught:
+        from_record(store, "simulations", since_ms=None, durations=Durations.OBSERVED)
+    assert (trace.notes, str(caught.value)) == (
+        [
+            "the end of 1 pod is not known; run time: until the simulation ends",
+            "pods were not seen in 1 gap of the record (table `gaps`): what is known of one comes"
+            " at its end",
+        ],
+        "no state of cluster `simulations` is recorded",
+    )

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from policy.cluster import canonical
-from policy.rules import RuleSet
+from policy.rules import RulesError, RuleSet
 from policy.rules.files import shipped
-from policy.simulation.trace import TraceError
 from policy.simulation.tuning.spec import Number, Study
 
 _SECTIONS: Final = (("eligibility",), ("victims", "eligible"), ("victims", "forbid"))
+
+_IN_MEMORY: Final = "<mapping>"
+"""Where problems are said to be of a rule set that is made here."""
 
 ParameterChoice = Mapping[str, Any]
 """By name: `include NAME` -> bool, a number's name -> int, `ranking` -> ids with ` > ` between."""
@@ -44,25 +46,33 @@ class Space:
         digests = [base.digest]
         for name in vary.include:
             head = _head(study, "probe", Path.cwd())
-            with_it = RuleSet.load({**head, "include": [_at(study, name)]})
+            try:
+                with_it = RuleSet.load({**head, "include": [_at(study, name)]})
+            except RulesError as exc:
+                first = exc.problems[0]
+                if first.source != _IN_MEMORY:
+                    raise
+                raise study.mistake(f"include `{name}`: {first.message}", help=first.help) from exc
             digests.append(with_it.digest)
             for rule, entry in _rules_of(with_it).items():
                 if rule not in found:
                     found[rule] = entry
                     brought[rule] = name
         for number in vary.numbers:
-            _require(number, found)
-        _require_apart(vary.numbers)
+            _require(study, number, found)
+        _require_apart(study, vary.numbers)
         ranking = canonical.parse(base.canonical)["spec"]["ranking"]
         known = [criterion["id"] for criterion in ranking]
         for name in vary.ranking:
             if name not in known:
-                raise TraceError(
+                raise study.mistake(
                     f"`{name}` is no criterion of `{base.name}`", help=f"one of {', '.join(known)}"
                 )
         wanted = {n.rule for n in vary.numbers if n.rule}
         rules = {name: entry for name, entry in found.items() if name in wanted}
-        return Space(study, base, rules, brought, ranking, study.digest(digests))
+        space = Space(study, base, rules, brought, ranking, study.digest(digests))
+        space._require_possible()
+        return space
 
     @property
     def orders(self) -> list[str]:
@@ -74,6 +84,30 @@ class Space:
     def counts(self, number: Number, included: Sequence[str]) -> bool:
         """Does the number matter where these are included?"""
         return number.rule is None or self.brought_by.get(number.rule, "") in ("", *included)
+
+    def _require_possible(self) -> None:
+        """Raises TraceError for includes and numbers that would make no rule set."""
+        vary = self.study.spec.vary
+        every: dict[str, Any] = {f"include {name}": True for name in vary.include}
+        try:
+            self.rule_set(every, "probe")
+        except RulesError as exc:
+            first = exc.problems[0]
+            raise self.study.mistake(
+                f"what is included does not go together: {first.message}", help=first.help
+            ) from exc
+        for number in vary.numbers:
+            for amount in (number.low, number.high):
+                try:
+                    self.rule_set(every | {number.name: amount}, "probe")
+                except RulesError as exc:
+                    first = exc.problems[0]
+                    place = f"rule `{number.rule}`" if number.rule else f"`{number.setting}`"
+                    raise self.study.mistake(
+                        f"number `{number.name}`: `{number.written(amount)}` cannot stand in"
+                        f" {place}: {first.message}",
+                        help=first.help,
+                    ) from exc
 
     def unchanged(self) -> dict[str, Any]:
         """The choice that is the base itself."""
@@ -224,22 +258,24 @@ def _rules_of(rules: RuleSet) -> dict[str, tuple[tuple[str, ...], Mapping[str, A
 
 
 def _require(
-    number: Number, rules: Mapping[str, tuple[tuple[str, ...], Mapping[str, Any]]]
+    study: Study,
+    number: Number,
+    rules: Mapping[str, tuple[tuple[str, ...], Mapping[str, Any]]],
 ) -> None:
     if number.rule is None:
         return
     if number.rule not in rules:
-        raise TraceError(
+        raise study.mistake(
             f"no rule `{number.rule}` in the base or what may be included",
             help="`policy rules show NAME` lists the rules of a rule set",
         )
     when = rules[number.rule][1].get("when", "")
     assert number.text is not None  # it goes with `rule`
     if _exchanged(when, {number.text: ""}) == when:
-        raise TraceError(f"`{number.text}` does not stand in rule `{number.rule}`: `{when}`")
+        raise study.mistake(f"`{number.text}` does not stand in rule `{number.rule}`: `{when}`")
 
 
-def _require_apart(numbers: Sequence[Number]) -> None:
+def _require_apart(study: Study, numbers: Sequence[Number]) -> None:
     """Two names for one number would overwrite each other."""
     known: dict[tuple[str | None, str | None], Number] = {}
     for number in numbers:
@@ -247,7 +283,7 @@ def _require_apart(numbers: Sequence[Number]) -> None:
         other = known.setdefault(place, number)
         if other is not number:
             where = f"`{number.text}` in rule `{number.rule}`" if number.rule else "`maxVictims`"
-            raise TraceError(f"`{other.name}` and `{number.name}` are the same number: {where}")
+            raise study.mistake(f"`{other.name}` and `{number.name}` are the same number: {where}")
 
 
 def _exchanged(when: str, written: Mapping[str, str]) -> str:

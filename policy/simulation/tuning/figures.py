@@ -26,6 +26,8 @@ def _count(name: str) -> Callable[[Document], int | None]:
     return value
 
 
+LOST_CPU: Final = "lost cpu"
+
 FIGURES: Final[Mapping[str, Callable[[Document], int | None]]] = {
     **{f"wait {p}": _percentile("wait", p) for p in ("p50", "p95", "p99")},
     **{f"turnaround {p}": _percentile("turnaround", p) for p in ("p50", "p95", "p99")},
@@ -34,8 +36,8 @@ FIGURES: Final[Mapping[str, Callable[[Document], int | None]]] = {
     "repeats": _count("repeats"),
     "pdb violations": _count("pdb_violations"),
     "lost work": _count("lost_ms"),
-    "lost cpu": _count("lost_cpu_ms"),
-    "waiting": lambda figures: None,  # of the whole run, see `value`
+    LOST_CPU: _count("lost_cpu_ms"),
+    "waiting": _count("waiting_ms"),
 }
 """By the names that `policy simulate` prints; `waiting`: the time that all pods waited together."""
 
@@ -50,8 +52,6 @@ def value(result: Document, figure: str, priority: int | None) -> float:
     percentile falls on a pod that never got there, it is the whole simulated time.
     """
     length = int(result["end_ms"]) - int(result["start_ms"])
-    if figure == "waiting":
-        return float(result["timeline"]["waiting_mean"]) * length
     of = FIGURES[figure]
     if priority is None:
         groups: Sequence[Document] = [result["everyone"]]
@@ -77,7 +77,7 @@ def worst(results: Iterable[Document], figure: str, priority: int | None) -> flo
 
 def shown(figure: str, amount: float) -> str:
     """In words: `3 h 2 min`, `12.50 cpu h`, `17`."""
-    if figure == "lost cpu":
+    if figure == LOST_CPU:
         return f"{amount / 3_600_000_000:.2f} cpu h"
     if figure in TIMES:
         return f"{amount / 1000:.3f} s" if amount < 10_000 else duration(round(amount / 1000))

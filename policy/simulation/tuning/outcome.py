@@ -59,7 +59,7 @@ def trial_line(outcome: TuningResult, trial: Trial) -> dict[str, str]:
         **{g.words: shown(g.figure, v) for g, v in zip(outcome.spec.goals, values, strict=True)},
         "limits": ""
         if not outcome.spec.limits
-        else ("kept" if trial.allowed(outcome.spec, TRAINING) else "passed"),
+        else ("kept" if trial.allowed(outcome.spec, TRAINING) else "exceeded"),
         "choice": words(trial.choice, outcome.space),
     }
 
@@ -159,6 +159,7 @@ def page(outcome: TuningResult) -> str:
             chosen=None if outcome.chosen is None else trial_line(outcome, outcome.chosen),
             judged=judged_lines(outcome),
             options=assumed(spec.simulation.options()),
+            notes=outcome.space.study.notes,
             all=[trial_line(outcome, trial) for trial in outcome.trials],
             width=charts.WIDTH,
             height=charts.HEIGHT,
@@ -171,13 +172,13 @@ _GROUPS = ("base", "trials", "chosen")
 
 
 def _fronts(outcome: TuningResult) -> list[charts.Chart]:
-    """One picture for each pair of figures; what passes a limit is left out."""
+    """One picture for each pair of figures; what exceeds a limit is left out."""
     spec = outcome.spec
     fit = [trial for trial in outcome.trials if trial.allowed(spec)]
     left = len(outcome.trials) - len(fit)
     return [
         _front(
-            outcome, fit, x, y, f"; {left} trials that pass a limit are left out" if left else ""
+            outcome, fit, x, y, f"; {left} trials that exceed a limit are left out" if left else ""
         )
         for x in range(len(spec.goals))
         for y in range(x + 1, len(spec.goals))

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from policy.audit.compare import duration
 from policy.cluster import canonical
 from policy.cluster.objects import ClusterObject, key_of, kind_of
 from policy.decision.model import ENGINE_VERSION
@@ -17,9 +18,9 @@ from policy.simulation.files import read_model
 from policy.simulation.folder import read_trace
 from policy.simulation.many import Always
 from policy.simulation.options import Durations, Options, Restart
-from policy.simulation.run import FORMAT
+from policy.simulation.run import FORMAT, notes_on
 from policy.simulation.trace import Trace, TraceError
-from policy.simulation.tuning.figures import FIGURES
+from policy.simulation.tuning.figures import FIGURES, LOST_CPU, TIMES
 from policy.simulation.workload import Generated, Time, millis, read_workload
 
 _MOST_ORDERS: Final = 5
@@ -68,10 +69,11 @@ class Number(_Model):
             raise ValueError("`from`, `to` and `step` are all numbers or all times")
         if self.setting is not None and self.timed:
             raise ValueError("a setting is a number, not a time")
+        given = [v for v in (self.least, self.most, self.step) if v is not None]
+        if self.timed and any(millis(str(v)) % 1000 for v in given):
+            raise ValueError("times are whole seconds")
         if not 0 <= self.low < self.high or not 0 < self.stride <= self.high - self.low:
             raise ValueError("`from` is below `to`, and `step` fits between them")
-        if self.timed and any(millis(str(v)) % 1000 for v in (self.least, self.most)):
-            raise ValueError("times are whole seconds")
         return self
 
     @property
@@ -116,6 +118,24 @@ class Vary(_Model):
     ranking: list[str] = Field(default_factory=list, max_length=_MOST_ORDERS)
     """Ids of criteria that may stand in any order at the places where they stand."""
 
+    @model_validator(mode="after")
+    def _each_once(self) -> Vary:
+        if not (self.include or self.numbers or self.ranking):
+            raise ValueError("nothing varies: give `include`, `numbers` or `ranking`")
+        if len(self.ranking) == 1:
+            raise ValueError("`ranking` names two criteria or more, whose order may be another one")
+        for key, names in (
+            ("include", self.include),
+            ("numbers", [number.name for number in self.numbers]),
+            ("ranking", self.ranking),
+        ):
+            twice = _twice(names)
+            if twice is not None:
+                raise ValueError(f"`{twice}` stands twice in `{key}`")
+        if any(number.name == "ranking" for number in self.numbers):
+            raise ValueError("no number is named `ranking`: the order of the criteria is")
+        return self
+
 
 class WorkloadSource(_Model):
     """A trace folder, or a part of one, or a generated workload."""
@@ -146,8 +166,10 @@ class FigureLimit(_Model):
 
     @property
     def amount(self) -> int:
-        """Times in milliseconds, as the figures are."""
-        return millis(self.most) if isinstance(self.most, str) else self.most
+        """As the figures are: times in milliseconds, cpu time in thousandths of it."""
+        if isinstance(self.most, int):
+            return self.most
+        return millis(self.most) * (1000 if self.figure == LOST_CPU else 1)
 
 
 class Goal(_Model):
@@ -221,6 +243,7 @@ class Study:
     folder: Path  #: of the file; names of rule files and traces count from here
     training: Sequence[Any]  #: functions from a seed to a trace
     judging: Sequence[Any]
+    file: str = "<tuning>"  #: what mistakes are said to be in
 
     @property
     def name(self) -> str:
@@ -235,6 +258,23 @@ class Study:
         traces = [source(0).digest for source in self.training]
         return canonical.digest([told, list(rules), traces, ENGINE_VERSION, FORMAT])
 
+    @property
+    def notes(self) -> list[str]:
+        """What was filled in or left out of the traces, in words."""
+        options = self.spec.simulation.options()
+        parts = (("training", self.training), ("judging", self.judging))
+        return [
+            f"{part}[{number}], {source.trace.name}: {note}"
+            for part, sources in parts
+            for number, source in enumerate(sources)
+            if isinstance(source, Always)
+            for note in notes_on(source.trace, options)
+        ]
+
+    def mistake(self, message: str, *, help: str = "") -> TraceError:
+        """What is wrong with the file."""
+        return TraceError(f"{self.file}: {message}", help=help)
+
 
 def named(figure: str, priority: int | None) -> str:
     """`wait p95, priority >= 1000`"""
@@ -246,24 +286,56 @@ def read_study(path: str | Path) -> Study:
     path = Path(path)
     missing = {"training": "the traces to search on: `training: [{trace: FOLDER}]`"}
     spec = read_model(path, Tuning, missing=missing)
+    _require_figures(spec, path)
+    sources = (*spec.training, *spec.judging)
+    if spec.simulation.durations != "observed" and all(s.trace is None for s in sources):
+        raise TraceError(
+            f"{path}: `durations` means nothing where all traces are generated",
+            help="leave out `durations`: a workload file says how long its pods work",
+        )
+    return Study(
+        spec=spec,
+        folder=path.parent,
+        training=[_source(s, path, spec.simulation) for s in spec.training],
+        judging=[_source(s, path, spec.simulation) for s in spec.judging],
+        file=str(path),
+    )
+
+
+def _require_figures(spec: Tuning, path: Path) -> None:
+    """Raises TraceError for figures that there are not, or in another unit."""
     for figure in [one.figure for one in spec.goals] + [one.figure for one in spec.limits]:
         if figure not in FIGURES:
             raise TraceError(
                 f"{path}: unknown figure `{figure}`", help=f"one of {', '.join(FIGURES)}"
             )
-    return Study(
-        spec=spec,
-        folder=path.parent,
-        training=[_source(s, path.parent, spec.simulation) for s in spec.training],
-        judging=[_source(s, path.parent, spec.simulation) for s in spec.judging],
-    )
+    for key, words in (
+        ("minimise", [goal.words for goal in spec.goals]),
+        ("limits", [named(limit.figure, limit.priority) for limit in spec.limits]),
+    ):
+        twice = _twice(words)
+        if twice is not None:
+            raise TraceError(f"{path}: `{twice}` stands twice in `{key}`")
+    for limit in spec.limits:
+        timed = limit.figure in TIMES or limit.figure == LOST_CPU
+        if timed != isinstance(limit.most, str):
+            raise TraceError(
+                f"{path}: `{limit.figure}` is {'a time' if timed else 'a number'}, and `most`"
+                f" is `{limit.most}`",
+                help="write it as `20m`, with a unit" if timed else "write a whole number",
+            )
+
+
+def _twice(names: Sequence[str]) -> str | None:
+    return next((name for name in names if names.count(name) > 1), None)
 
 
 def _amount(value: int | str) -> int:
     return value if isinstance(value, int) else millis(value) // 1000
 
 
-def _source(source: WorkloadSource, folder: Path, assumed: Assumed) -> Any:
+def _source(source: WorkloadSource, path: Path, assumed: Assumed) -> Any:
+    folder = path.parent
     if source.workload is not None:
         return Generated(read_workload(folder / source.workload), ())
     assert source.trace is not None  # checked by the model
@@ -273,7 +345,10 @@ def _source(source: WorkloadSource, folder: Path, assumed: Assumed) -> Any:
     if source.start == "0s" and source.end is None:
         return Always(found)
     end = None if source.end is None else millis(source.end)
-    return Always(part(found, millis(source.start), end))
+    try:
+        return Always(part(found, millis(source.start), end))
+    except TraceError as exc:
+        raise TraceError(f"{path}: {exc}", help=exc.help) from exc
 
 
 def part(trace: Trace, start_ms: int, end_ms: int | None) -> Trace:
@@ -284,7 +359,13 @@ def part(trace: Trace, start_ms: int, end_ms: int | None) -> Trace:
     first = trace.start_ms + start_ms
     last = trace.end_ms if end_ms is None else min(trace.end_ms, trace.start_ms + end_ms)
     if first >= last:
-        raise TraceError(f"{trace.name}: the trace ends before that part of it begins")
+        raise TraceError(
+            f"trace `{trace.name}` ends {_length(trace)} after its start, before that part of it"
+            " begins"
+        )
+    if end_ms is not None and trace.start_ms + end_ms > trace.end_ms:
+        note = f"the trace ends {_length(trace)} after its start, before `until`"
+        trace = replace(trace, notes=[*trace.notes, note])
     if start_ms == 0:
         return _replaced(trace, trace.objects, trace.tasks, first, last)
     objects = {_key(o): o for o in trace.objects}
@@ -296,6 +377,10 @@ def part(trace: Trace, start_ms: int, end_ms: int | None) -> Trace:
                 objects[kind, key] = obj
     tasks = [t for t in trace.tasks if t.arrives_ms >= first]
     return _replaced(trace, list(objects.values()), tasks, first, last)
+
+
+def _length(trace: Trace) -> str:
+    return duration((trace.end_ms - trace.start_ms) // 1000)
 
 
 def _replaced(trace: Trace, objects: Any, tasks: Any, first: int, last: int) -> Trace:
