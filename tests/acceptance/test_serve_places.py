@@ -150,7 +150,7 @@ def test_a_workload_says_which_rules_protect_it(service: Serving, tokens: dict[s
 
 def test_what_was_observed_counts(service: Serving, tokens: dict[str, str]) -> None:
     page = got(service, tokens["viewer"], "/workloads/lab/hit")
-    assert "1 of them were observed of the cluster's own scheduler" in words(page)
+    assert "1 of them was observed of the cluster's own scheduler" in words(page)
     (row,) = table(page, "Evictions")
     assert (row[1:3], row[4:]) == (["lab/hit", "n2"], ["yes", "team/real", "observed 1"])
 

@@ -58,7 +58,7 @@ def _workload(
         "hits": [{"hit": hit, "at": instant(hit.now_ms), "address": _page(hit)} for hit in found],
         "evicted": sum(hit.evicted for hit in found),
         "lost": _lasting(lost_seconds(found)),
-        "clusters": sorted({one.cluster for one in (*known.runs, *found)}),
+        "clusters": sorted({run.cluster for run in known.runs} | {hit.cluster for hit in found}),
         "observed": len(observed),
         "held": len(held),
         "batch": any(hit.session is not None and not hit.group for hit in held),
