@@ -186,6 +186,21 @@ def test_a_limited_viewer_sees_evictions_alone(service: Serving, tokens: dict[st
     assert refused == [403]
 
 
+def test_a_limited_viewer_is_led_to_no_page_that_refuses(
+    service: Serving, tokens: dict[str, str]
+) -> None:
+    """Every link of the pages that they may see, those of the head included."""
+    starts = ("/", "/decisions", "/decisions/1", "/observed", "/groups", "/workloads/shop/web")
+    links = {
+        unescape(link)
+        for path in starts
+        for link in re.findall(r'href="(/[^"#]*)"', got(service, tokens["limited"], path).text)
+    }
+    statuses = {link: got(service, tokens["limited"], link).status_code for link in links}
+    assert statuses == dict.fromkeys(links, 200)
+    assert {"/sql", "/groups", "/observed", "/decisions/1"} <= links
+
+
 # --- nodes ---------------------------------------------------------------------------------------
 
 

@@ -38,7 +38,7 @@ VERDICTS: Final[Mapping[str, str]] = {
 CONFIDENCES: Final[Mapping[str, str]] = {
     Confidence.CERTAIN.value: "an event names the preemptor and the victim",
     Confidence.LIKELY.value: "one pod alone was nominated to the node of a marked victim",
-    Confidence.POSSIBLE.value: "the preemptor is unknown, or one of several, or no victim is marked",
+    Confidence.POSSIBLE.value: "the preemptor is unknown or one of several, or no victim is marked",
 }
 
 
