@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from policy.audit.rule_sets import load_shipped, shipped_as
 from policy.decision.model import NO_VALUE
 from policy.rules import RuleSet
 from policy.rules.explain import effective_rules
@@ -33,11 +34,17 @@ class MarkedRule:
 
 
 def rules_of(store: Store, stored: StoredDecision) -> RuleSet | None:
-    """The rule set that decided; None where it is gone, or this version cannot read it."""
+    """The rule set that decided; None where it is gone, or this version cannot read it.
+
+    A shipped one has the reasons of its file, which the database does not keep.
+    """
     try:
-        return RuleSet.from_canonical(store.read.rule_set(stored.row.rule_set_digest))
+        rules = RuleSet.from_canonical(store.read.rule_set(stored.row.rule_set_digest))
     except (NotFound, RulesError):
         return None
+    name = shipped_as(rules)
+    shipped = rules if name is None else load_shipped(name)
+    return shipped if isinstance(shipped, RuleSet) else rules
 
 
 def marked_rules(rules: RuleSet | None, record: DecisionRecord) -> tuple[MarkedRule, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from policy.cluster import times
 from policy.decision.model import MAX_EXAMPLES, Code, ObstacleKind, StatusCount
@@ -37,6 +37,20 @@ def preempts(victims: Sequence[Victim], node: str | None) -> str:
     if not fresh:
         return f"waits on {node} for {going}, and evicts none"
     return f"preempts {number(fresh, 'pod')} on {node}, and waits for {going}"
+
+
+def cycle_ended(document: Mapping[str, Any]) -> str:
+    """How the cycle of a pod group ended: `preempts 2 pods`; document: its canonical one."""
+    effects = document["effects"]
+    bound = number(len(effects["bind"]), "member")
+    said = {
+        "scheduled": f"is scheduled, {bound} bound",
+        "preempting": f"preempts {number(len(effects['evict']), 'pod')}",
+        "unschedulable": "cannot be scheduled",
+        "error": "could not be decided",
+        "not-tried": "was not tried: every member is held back",
+    }
+    return said[document["outcome"]]
 
 
 def counted(budget: BudgetCount) -> str:

@@ -20,8 +20,10 @@ class WorkloadHit:
     priority: int
     run_seconds: int
     preemptor: str  #: "" where the reader may not know it
-    decision: int | None  #: None where a real scheduler was observed
-    observation: int | None
+    decision: int | None = None  #: of the three exactly one is there
+    session: int | None = None
+    observation: int | None = None
+    group: bool = False  #: is the session the cycle of a pod group?
     evicted: bool  #: False where it was leaving already, or the decision was not carried out
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from policy.audit.observed.again import AgainDecider, CannotDecide, as_observed
+from policy.audit.observed.again import CannotDecide, as_observed, decided_again
 from policy.audit.observed.documents import document
 from policy.cli import options, output, session
 from policy.cli.exits import Exit
@@ -82,27 +82,13 @@ def _document(again: StoredDecision | GroupDecision) -> dict[str, Any]:
 
 
 def _again(store: Store, row: ObservationRow) -> tuple[StoredDecision | GroupDecision | None, str]:
-    from policy.decision.groups import GroupDecision
-    from policy.decision.record import record_of
-
     if row.verdict == _ANSWERED:
         number = row.detail["decision"]
         return None, f"`policy explain {number}` says why: it is what decision {number} answered"
     try:
-        decision, _ = AgainDecider(store).decide(row, as_observed(store, row), evaluate_all=True)
+        return decided_again(store, row), ""
     except CannotDecide as exc:
         return None, str(exc)
-    if isinstance(decision, GroupDecision):
-        return decision, ""
-    stored = StoredDecision.unsaved(
-        record_of(decision),
-        cluster=row.cluster,
-        environment="",
-        base_revision=int(row.detail.get("revision", row.base_revision or 0)),
-        at_ms=row.at_ms,
-        actor=row.actor,
-    )
-    return stored, ""
 
 
 def _print(row: ObservationRow) -> None:

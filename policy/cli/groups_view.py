@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
+from policy.audit import sentences
 from policy.cli import options, output, session, view
 from policy.cli.exits import Exit
 
@@ -51,7 +52,7 @@ def print_decision(document: Mapping[str, Any]) -> None:
 def _head(document: Mapping[str, Any]) -> Iterator[str]:
     members = document["members"]
     number = f" {options.GROUP}{document['id']}" if document["id"] is not None else ""
-    yield f"pod group{number}: {document['group']} {_ended(document)}"
+    yield f"pod group{number}: {document['group']} {sentences.cycle_ended(document)}"
     if document["message"]:
         yield f"  {document['message']}"
     yield ""
@@ -67,27 +68,15 @@ def _head(document: Mapping[str, Any]) -> Iterator[str]:
         yield "only asked  what would be, by `policy what-if`"
     preemption = document["preemption"]
     if preemption is not None:
-        passes = preemption["passes"]
         said = preemption["message"] or "victims found"
+        units = output.number(preemption["potential"], "unit")
         yield (
-            f"preemption  {preemption['code']}: {said}; {preemption['potential']} units may leave, "
-            f"passes run: {len(passes)}"
+            f"preemption  {preemption['code']}: {said}; {units} may leave,"
+            f" passes run: {len(preemption['passes'])}"
         )
     kept = _kept_from_quorum(document)
     if kept:
         yield f"quorum      {kept}"
-
-
-def _ended(document: Mapping[str, Any]) -> str:
-    effects = document["effects"]
-    said = {
-        "scheduled": f"is scheduled: {len(effects['bind'])} members are bound",
-        "preempting": f"preempts: {output.number(len(effects['evict']), 'pod')}",
-        "unschedulable": "cannot be scheduled",
-        "error": "could not be decided",
-        "not-tried": "was not tried: every member is held back",
-    }
-    return said[document["outcome"]]
 
 
 def _kept_from_quorum(document: Mapping[str, Any]) -> str:

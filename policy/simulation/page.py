@@ -23,8 +23,13 @@ from policy.simulation.words import (
 )
 
 
-def page(results: Sequence[Result], notes: Sequence[str]) -> str:
-    """The whole page. results: at least one; all of one trace with the same options."""
+def page(
+    results: Sequence[Result], notes: Sequence[str], *, links: Sequence[tuple[str, str]] = ()
+) -> str:
+    """The whole page. results: at least one; all of one trace with the same options.
+
+    links: text and address of pages around it, where it is one of a service.
+    """
     found = names(results)
     first = [of_rules(results, name)[0] for name in found]
     apart = [difference_line(one) for one in differences(results)]
@@ -39,6 +44,7 @@ def page(results: Sequence[Result], notes: Sequence[str]) -> str:
             seeds=len(by_rules[0]),
             other_traces=any(r.trace_digest != first[0].trace_digest for r in by_rules[0]),
             notes=notes,
+            links=links,
             options=assumed(first[0].options),
             length=duration((first[0].end_ms - first[0].start_ms) // 1000),
             colours=[charts.colour(i) for i in range(len(found))],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -225,7 +226,7 @@ def test_the_document_names_exports_and_events(service: Serving) -> None:
 
 
 def test_a_recorded_simulation_has_a_page(service: Serving, db: str) -> None:
-    """It is the page that the command writes; its policy lets its own style sheet in."""
+    """It is the page that the command writes, with ways back; its own style sheet is let in."""
     trace = Path(__file__).parents[2] / "examples" / "simulation" / "trace"
     command = [sys.executable, "-m", "policy", "simulate", str(trace), "--rules", "kube-1.36"]
     written = subprocess.run(
@@ -234,7 +235,11 @@ def test_a_recorded_simulation_has_a_page(service: Serving, db: str) -> None:
     listed = service.get("/simulations").text
     number = listed.partition('<a href="/simulations/')[2].partition('"')[0]
     page = service.get(f"/simulations/{number}")
-    assert (page.status_code, page.text.strip()) == (200, written.strip())
+    (ways,) = re.findall(r'<nav aria-label="Pages">.*?</nav>\n', page.text)
+    assert (page.status_code, page.text.replace(ways, "").strip()) == (200, written.strip())
+    links = re.findall(r'href="([^"]+)"', ways)
+    assert links[:2] == ["/", "/simulations"]
+    assert [service.get(link).status_code for link in links] == [200, 200, 200]
     assert "style-src 'sha256-" in page.headers["content-security-policy"]
     assert service.get("/simulations/999999999999999999999999").status_code == 404
 
@@ -310,7 +315,8 @@ def test_the_first_page_counts_observations(service: Serving) -> None:
     """By verdict, each with a link to its list."""
     page = service.get("/").text
     assert [
-        f'<a href="/observed?verdict={name}">' in page for name in ("tie", "same", "other")
+        f'<a href="/observed?cluster=real&amp;verdict={name}">' in page
+        for name in ("tie", "same", "other")
     ] == [
         True,
         True,

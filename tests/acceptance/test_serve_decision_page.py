@@ -215,6 +215,7 @@ def test_rules_that_fired_are_marked(viewer: Reading) -> None:
         "victims.importance | priority",
     ]
     assert "| fired: deny, 1 pod: the pod is labelled preemption=never |" in fired[2]
+    assert "its owner says that an interruption costs more than waiting does" in fired[2]
     assert any(line.startswith("victims.eligible | protected-namespace |") for line in lines)
 
 

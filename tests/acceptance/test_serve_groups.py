@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,3 +117,21 @@ def test_a_comparison_needs_something(service: Serving) -> None:
 def test_pages_show_cycles(service: Serving, path: str, shown: str) -> None:
     found = service.get(path)
     assert (found.status_code, shown in found.text) == (200, True)
+
+
+def test_the_page_of_a_cycle_begins_with_how_it_ended(service: Serving) -> None:
+    """And leads to its pods, its node and its cluster."""
+    page = service.get("/groups/1").text
+    assert '<p class="sentence">default/train preempts 1 pod</p>' in page
+    assert "1 member tried" in page
+    assert "1 unit may leave" in page
+    links = set(re.findall(r'href="(/[^"#]*)"', page.partition("<main")[2]))
+    expected = {"/workloads/default/train-0", "/workloads/default/low", "/nodes/n1"}
+    assert expected | {"/groups?cluster=default", "/api/v1/groups/1"} <= links
+    assert {link: service.get(link).status_code for link in links} == dict.fromkeys(links, 200)
+
+
+def test_cycles_of_one_cluster_are_listed(service: Serving) -> None:
+    listed = service.get("/groups?cluster=default").text
+    assert ("default/train" in listed, "/export/groups?cluster=default" in listed) == (True, True)
+    assert service.get("/groups?cluster=nowhere").status_code == 404

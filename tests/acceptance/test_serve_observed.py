@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from html import unescape
 from typing import Any
+from urllib.parse import parse_qsl, quote, urlsplit
 
 import pytest
 
@@ -18,14 +21,18 @@ from tests.support.serving import Serving
 
 OWN = "team-b"
 OTHERS = ("prod/", "team-a/")
+ODD = "eu/west 1"
+"""A cluster whose name is quoted in addresses; decided for it: order, lag, same."""
 
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> str:
     db = serving.filled(str(tmp_path_factory.mktemp("observed") / "policy.db"))
     files = [str(LIVE / f"wave-kubelet.{end}.gz") for end in ("initial.json", "jsonl")]
-    command = [sys.executable, "-m", "policy", "import", "--db", db, "--cluster", "real"]
-    subprocess.run([*command, *files], check=True, capture_output=True)
+    command = [sys.executable, "-m", "policy", "import", "--db", db, "--cluster"]
+    subprocess.run([*command, "real", *files], check=True, capture_output=True)
+    files = [str(LIVE / f"three-at-once.{end}.gz") for end in ("initial.json", "jsonl")]
+    subprocess.run([*command, ODD, *files], check=True, capture_output=True)
     return db
 
 
@@ -128,9 +135,127 @@ def test_the_pages_of_a_limited_viewer(service: Serving, tokens: dict[str, str])
     first = get(service, tokens, "own", "/").text
     listed = get(service, tokens, "own", "/api/v1/observations").json()["observations"]
     assert [name for name in OTHERS if name in page + first] == []
-    assert ("Set against" in page, page.count(f"{OWN}/")) == (
+    text = re.sub(r"<[^>]+>", " ", page)
+    assert ("Set against" in text, text.count(f"{OWN}/")) == (
         False,
         sum(bool(one["preemptor"]) + len(one["victims"]) for one in listed),
     )
+    pages = {one["id"]: get(service, tokens, "own", f"/observed/{one['id']}") for one in listed}
+    assert {number: answer.status_code for number, answer in pages.items()} == dict.fromkeys(
+        pages, 200
+    )
+    shown = "".join(answer.text.partition("<main")[2] for answer in pages.values())
+    hidden = (*OTHERS, "/nodes/", "/rules/", "Decide again", "?again")
+    assert [word for word in hidden if word in shown] == []
+    assert get(service, tokens, "own", "/observed/999").status_code == 404
     linked = {name for name in VerdictClass if f"/observed?verdict={name}" in first}
     assert linked == {one["verdict"] for one in listed}
+
+
+# --- the pages ------------------------------------------------------------------------------------
+
+
+def listed(page: Any) -> list[tuple[str, str, str]]:
+    """Id, cluster and verdict of the rows, as text."""
+    table = re.search(r'aria-label="Observed preemptions">.*?</table>', page.text, re.DOTALL)
+    rows = re.findall(r"<tr>(<td.*?)</tr>", table[0], re.DOTALL) if table else []
+    cells = [
+        [unescape(re.sub(r"<[^>]+>", "", cell)) for cell in re.findall(r"<td.*?</td>", row)]
+        for row in rows
+    ]
+    return [(row[0], row[2], row[7]) for row in cells]
+
+
+def test_the_page_filters_as_the_api_does(service: Serving, tokens: dict[str, str]) -> None:
+    """By cluster as by everything else; the fields keep what was given."""
+    filters = (
+        f"cluster={quote(ODD)}",
+        "cluster=real&verdict=tie",
+        "pod=team-b/c15-pre26&confidence=certain",
+        "namespace=prod&node=c15-n002",
+        "victim=team-a/c15-p17",
+        "since=2026-11-22T00:00:00Z",
+        "until=2026-11-22T00:00:00Z",
+    )
+    found, expected = {}, {}
+    for query in filters:
+        page = get(service, tokens, "all", f"/observed?{query}")
+        found[query] = listed(page)
+        documents = get(service, tokens, "all", f"/api/v1/observations?{query}").json()
+        expected[query] = [
+            (str(one["id"]), one["cluster"], one["verdict"]) for one in documents["observations"]
+        ]
+        for _, value in parse_qsl(query):
+            assert f'value="{value}"' in page.text or f"<option selected>{value}<" in page.text
+    assert found == expected
+    assert [len(rows) for rows in found.values()] == [3, 3, 2, 1, 2, 5, 3]
+
+
+def test_older_ones_follow(service: Serving, tokens: dict[str, str]) -> None:
+    """Page by page with the filter kept, and back to the newest."""
+    query = "?confidence=certain&limit=3"
+    seen: list[tuple[str, str, str]] = []
+    pages = 0
+    while query:
+        page = get(service, tokens, "all", f"/observed{query}")
+        seen += listed(page)
+        pages += 1
+        older = re.search(r'rel="next" href="/observed([^"]+)"', page.text)
+        query = unescape(older[1]) if older else ""
+        assert (">Newest</a>" in page.text) is (pages > 1)
+    whole = listed(get(service, tokens, "all", "/observed"))
+    assert (seen, pages, len(whole)) == (whole, 3, 8)
+
+
+def test_what_is_wrong_with_the_filter_is_said_beside_it(
+    service: Serving, tokens: dict[str, str]
+) -> None:
+    """The form keeps what was typed, and a cluster that is not there is named."""
+    for query, told in (
+        ("verdict=x", "`verdict`: Input should be &#39;same&#39;"),
+        ("since=someday&node=n1", "`since`: "),
+        ("cluster=nowhere", "nowhere"),
+        ("color=red", "`color`: "),
+    ):
+        answer = get(service, tokens, "all", f"/observed?{query}")
+        assert (answer.status_code // 100, told in answer.text) == (4, True), answer.text
+        assert 'action="/observed"' in answer.text
+    assert 'value="n1"' in get(service, tokens, "all", "/observed?since=someday&node=n1").text
+    assert get(service, tokens, "all", "/observed/x").status_code == 404
+
+
+def test_one_has_a_page(service: Serving, tokens: dict[str, str]) -> None:
+    """What was done, how that is known, what the rules decide; candidates on request."""
+    number = listed(get(service, tokens, "all", "/observed?verdict=order"))[0][0]
+    page = get(service, tokens, "all", f"/observed/{number}").text
+    words = " ".join(unescape(re.sub(r"<[^>]+>", " ", page)).split())
+    for sentence in (
+        "team-a/p13c (priority 10000) took w-6 from 2 pods",
+        "Confidence certain: an event names the preemptor and the victim",
+        "Verdict order : other victims, equal in priority and start time",
+        "Victims team-a/scav-1-r2 , team-a/scav-2-r3 team-a/scav-2-r3 , team-a/scav-3-r4",
+    ):
+        assert sentence in words
+    links = set(re.findall(r'href="(/[^"#]*)"', page.partition("<main")[2]))
+    assert {f"/observed?cluster={quote(ODD)}", "/nodes/w-6", "/workloads/team-a/p13c"} < links
+    statuses = {link: get(service, tokens, "all", unescape(link)).status_code for link in links}
+    assert statuses == dict.fromkeys(links, 200)
+    assert 'aria-label="Candidates"' not in page
+    again = get(service, tokens, "all", f"/observed/{number}?again=1").text
+    table = again.partition('aria-label="Candidates">')[2].partition("</table>")[0]
+    assert re.findall(r'href="/nodes/([^"]+)"', table) == ["w-6", "w-1", "w-4", "w-2", "w-3", "w-5"]
+
+
+def test_the_overview_leads_to_those_of_each_cluster(
+    service: Serving, tokens: dict[str, str]
+) -> None:
+    page = unescape(get(service, tokens, "all", "/").text)
+    addresses = re.findall(r'href="(/observed\?cluster=[^"]+)">', page)
+    found = {address: listed(get(service, tokens, "all", address)) for address in addresses}
+    assert sorted({row for rows in found.values() for row in rows}) == sorted(
+        listed(get(service, tokens, "all", "/observed"))
+    )
+    assert [{row[1:] for row in rows} for rows in found.values()] == [
+        {(parse_qsl(urlsplit(address).query)[0][1], parse_qsl(urlsplit(address).query)[1][1])}
+        for address in found
+    ]

@@ -253,6 +253,9 @@ def test_a_bar_leads_to_the_decisions_that_it_counts(
         bars = re.findall(r'<li><a href="([^"]*)"', page)
         lists = [got(service, tokens["viewer"], unescape(bar)).text for bar in bars]
         assert [listed(one) for one in lists] == counted
+        ends = re.findall(r"<span>(.*?)</span>", page.partition('<p class="ends faint">')[2])[:2]
+        # Hours begin at an instant, which a reader's zone can show; days are those of UTC.
+        assert ["<time " in end for end in ends] == [query == "since=1d"] * 2
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,13 @@ import pytest
 from msgspec.structs import replace
 from playwright.sync_api import Browser
 
+from policy.cli.app import run
 from policy.cluster.objects import Pod
 from policy.server.security.tokens import Role, TokenFile
 from policy.store import Store
 from policy.store.read.saved_queries import saved_queries
+from tests.acceptance import test_batch_cli, test_group_commands
+from tests.acceptance.test_batch_cli import KUBE_BATCH
 from tests.contract.builders import (
     BY_HAND,
     NOW,
@@ -32,6 +35,7 @@ from tests.support import serving
 from tests.support.serving import Serving
 
 START = "2026-09-21T12:00:00Z"
+GROUP_NOW = "2026-09-21T15:00:00Z"
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +52,10 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def service(
     tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path, tokens: dict[str, str]
 ) -> Iterator[Serving]:
-    """team/urgent took both pods of shop/web from n1 and waits for it; something was observed."""
+    """team/urgent took both pods of shop/web from n1 and waits for it; something was observed.
+
+    A batch session and the cycle of a pod group evicted pods, each of a cluster of its own.
+    """
     folder = tmp_path_factory.mktemp("places")
     path = folder / "policy.db"
     path.write_bytes(sqlite_template.read_bytes())
@@ -72,6 +79,18 @@ def service(
             at_ms=NOW,
         )
         observe(store, "default")
+    (folder / "gangs.json").write_text(
+        json.dumps({"kind": "List", "items": test_batch_cli.a_cluster(KUBE_BATCH, "kube-batch")})
+    )
+    (folder / "group.yaml").write_text(test_group_commands.CLUSTER)
+    grouped = ("--rules", "kube-1.36-groups", "--now", GROUP_NOW)
+    for command in (
+        ("import", "--cluster", "gangs", str(folder / "gangs.json")),
+        ("batch", "run", "--cluster", "gangs", "--rules", "kube-batch-sample", "--now", GROUP_NOW),
+        ("import", "--cluster", "groups", str(folder / "group.yaml")),
+        ("preempt", "--group", "train", "--cluster", "groups", *grouped),
+    ):
+        assert run([*command, "--db", str(path)]) == 0
     started = serving.serve(str(path), folder, "--tokens", tokens["file"])
     started.ready()
     yield started
@@ -131,9 +150,25 @@ def test_a_workload_says_which_rules_protect_it(service: Serving, tokens: dict[s
 
 def test_what_was_observed_counts(service: Serving, tokens: dict[str, str]) -> None:
     page = got(service, tokens["viewer"], "/workloads/lab/hit")
-    assert "1 of them were observed of the cluster's own scheduler" in words(page)
+    assert "1 of them was observed of the cluster's own scheduler" in words(page)
     (row,) = table(page, "Evictions")
     assert (row[1:3], row[4:]) == (["lab/hit", "n2"], ["yes", "team/real", "observed 1"])
+
+
+def test_evictions_of_sessions_count(service: Serving, tokens: dict[str, str]) -> None:
+    """Of batch sessions, and of cycles of pod groups, which have a page."""
+    page = got(service, tokens["viewer"], "/workloads/lab/crunch-0")
+    assert "1 time a victim, 1 of them evicted: 0 s of run time lost." in words(page)
+    at = "2026-09-21 15:00:00"
+    evicted = ["lab/crunch-0", "n1", "0", "yes", "ml/train-0", "batch session 1"]
+    assert table(page, "Evictions") == [[at, *evicted]]
+    assert table(page, "Preemptors") == [["ml/Pod/train-0", "1", "0 s"]]
+    assert "`policy batch explain ID`".replace("`", "") in words(page)
+    page = got(service, tokens["viewer"], "/workloads/default/low")
+    evicted = ["default/low", "n1", "0", "yes", "default/train-0", "cycle 2"]
+    assert table(page, "Evictions") == [[at, *evicted]]
+    assert got(service, tokens["viewer"], "/groups/2").status_code == 200
+    assert page.text.count('href="/groups/2"') == 3  # the row, the time line and its mark
 
 
 def test_a_limited_viewer_sees_evictions_alone(service: Serving, tokens: dict[str, str]) -> None:
@@ -149,6 +184,21 @@ def test_a_limited_viewer_sees_evictions_alone(service: Serving, tokens: dict[st
     assert got(service, tokens["limited"], "/workloads/lab/hit").status_code == 404
     refused = [got(service, tokens["limited"], path).status_code for path in ("/nodes/n1",)]
     assert refused == [403]
+
+
+def test_a_limited_viewer_is_led_to_no_page_that_refuses(
+    service: Serving, tokens: dict[str, str]
+) -> None:
+    """Every link of the pages that they may see, those of the head included."""
+    starts = ("/", "/decisions", "/decisions/1", "/observed", "/groups", "/workloads/shop/web")
+    links = {
+        unescape(link)
+        for path in starts
+        for link in re.findall(r'href="(/[^"#]*)"', got(service, tokens["limited"], path).text)
+    }
+    statuses = {link: got(service, tokens["limited"], link).status_code for link in links}
+    assert statuses == dict.fromkeys(links, 200)
+    assert {"/sql", "/groups", "/observed", "/decisions/1"} <= links
 
 
 # --- nodes ---------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,9 +14,9 @@ from policy.audit.protection import Asked, PodsJudged, Protection, protection
 from policy.cluster import times
 from policy.cluster.objects import Pod
 from policy.rules import RuleSet
-from policy.store import Store
+from policy.store import SessionStep, Store
 from policy.store.read.nominated import NominatedPod
-from policy.store.read.runs import ObservedEviction, PodRun, Runs
+from policy.store.read.runs import ObservedEviction, PodRun, Runs, SessionEviction
 from tests.contract.builders import (
     BY_HAND,
     NOW,
@@ -25,7 +26,7 @@ from tests.contract.builders import (
     made_on,
     the_changes,
 )
-from tests.contract.filled import observe
+from tests.contract.filled import a_session, observe
 
 START = "2026-09-21T12:00:00Z"
 ACTIVE = (("base", "kube-1.36"), ("gangs", "kube-1.36-groups"), ("prod", "minimum-run-time"))
@@ -151,6 +152,44 @@ def test_what_was_observed_is_found_by_owner(store: Store) -> None:
     ]
     assert store.read.observed_evictions("lab", "other", limit=10) == []
     assert store.read.observed_evictions("lab", "hit", limit=0) == []
+
+
+def test_what_sessions_evicted_is_found_by_pod_and_owner(store: Store) -> None:
+    """As the pod was when the session began; what a later state contradicts is said to be so."""
+    step = SessionStep(action="reclaim", operation="evict", task="shop/web-1", node="n2")
+    evicting = dataclasses.replace(step, for_task="team/urgent")
+    refused = dataclasses.replace(evicting, reason="refused")
+    session = dataclasses.replace(a_session(9), steps=(refused, evicting), bound_count=0)
+    store.record.session(
+        "default",
+        made_on(store, session),
+        [("Pod", "shop/web-1", None)],
+        expected_revision=3,
+        at_ms=NOW + 700_000,
+        actor="carl",
+        rules=BY_HAND,
+    )
+    expected = SessionEviction(
+        session=1,
+        kind="batch",
+        cluster="default",
+        now_ms=NOW,
+        pod="shop/web-1",
+        node="n2",
+        priority=5,
+        run_seconds=0,
+        preemptor="team/urgent",
+        carried_out=True,
+    )
+    for name in ("web", "web-1"):
+        assert store.read.session_evictions("shop", name, limit=10) == [expected]
+    for namespace, name in (("shop", "we"), ("sho", "web"), ("shop", "WEB")):
+        assert store.read.session_evictions(namespace, name, limit=10) == []
+    assert store.read.session_evictions("shop", "web", limit=0) == []
+    again = a_pod("shop/web-1", node="n2", priority=5, owner="ReplicaSet/web", uid="uid-again")
+    store.record.import_objects("default", [again], at_ms=NOW + 800_000, source="test")
+    (found,) = store.read.session_evictions("shop", "web", limit=10)
+    assert found == dataclasses.replace(expected, carried_out=False)
 
 
 def test_active_rules_say_what_they_protect(store: Store) -> None:

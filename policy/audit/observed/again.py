@@ -11,10 +11,11 @@ from policy.cluster import times
 from policy.cluster.snapshot import Snapshot
 from policy.decision.groups import GroupDecision
 from policy.decision.model import Decision
+from policy.decision.record import record_of
 from policy.groups.decide import decide_group
 from policy.preemption.decide import DecisionError, decide
 from policy.rules import RuleSet
-from policy.store import NotFound, Store, StoreError, Unavailable
+from policy.store import NotFound, Store, StoredDecision, StoreError, Unavailable
 from policy.store.observed import ObservationRow
 
 
@@ -61,6 +62,22 @@ class AgainDecider:
             raise  # it says nothing about the record, and where the database is
         except (NotFound, StoreError, Damaged, DecisionError) as exc:
             raise CannotDecide(str(exc)) from exc
+
+
+def decided_again(store: Store, row: ObservationRow) -> StoredDecision | GroupDecision:
+    """The decision of the rules that judged it, through every step. Raises CannotDecide."""
+    decider = AgainDecider(store)
+    decision, _ = decider.decide(row, as_observed(store, row), evaluate_all=True)
+    if isinstance(decision, GroupDecision):
+        return decision
+    return StoredDecision.unsaved(
+        record_of(decision),
+        cluster=row.cluster,
+        environment="",
+        base_revision=int(row.detail.get("revision", row.base_revision or 0)),
+        at_ms=row.at_ms,
+        actor=row.actor,
+    )
 
 
 def as_observed(store: Store, row: ObservationRow) -> RuleSet:

@@ -80,16 +80,19 @@ class ObservationsQuery(_Strict):
 
     cluster: str | None = Field(None, max_length=253, description="Name of a cluster.")
     since: str | None = Field(
-        None, max_length=40, description="That happened at this instant or later (RFC 3339)."
+        None,
+        max_length=60,
+        description="That happened at this instant or later: RFC 3339, `yesterday 14:02`, or `7d`"
+        " before now.",
     )
-    until: str | None = Field(None, max_length=40, description="That happened before this instant.")
+    until: str | None = Field(
+        None, max_length=60, description="That happened before this instant, in the same forms."
+    )
     namespace: str | None = Field(None, max_length=63, description="Of the preemptor or a victim.")
     node: str | None = Field(None, max_length=253)
-    preemptor: str | None = Field(None, max_length=317, description="namespace/name")
-    victim: str | None = Field(None, max_length=317, description="namespace/name")
-    pod: str | None = Field(
-        None, max_length=317, description="The preemptor or a victim: namespace/name."
-    )
+    preemptor: str | None = Field(None, max_length=317, description=_POD)
+    victim: str | None = Field(None, max_length=317, description=f"Any of the victims: {_POD}")
+    pod: str | None = Field(None, max_length=317, description=f"The preemptor or a victim: {_POD}")
     verdict: (
         Literal["same", "tie", "order", "sampling", "lag", "answered", "other", "unknown"] | None
     ) = None

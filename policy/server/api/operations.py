@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -112,15 +112,19 @@ def route(operation: ApiOperation, service: PolicyService, access: Access) -> Ro
 
 
 def query_of(
-    operation: ApiOperation | Stream, request: Request, *, blanks: bool = False
+    operation: ApiOperation | Stream,
+    request: Request,
+    *,
+    blanks: bool = False,
+    beside: Collection[str] = (),
 ) -> BaseModel:
     """The parameters of a request. blanks: an empty one, as a form sends it, is none.
 
-    Raises Failure.
+    beside: parameters that a page has beside those of the operation. Raises Failure.
     """
     given: dict[str, Any] = {}
     for name, value in request.query_params.multi_items():
-        if blanks and not value:
+        if name in beside or (blanks and not value):
             continue
         if name in given:
             raise Failure(400, "invalid", f"`{name[:80]}` is given twice", errors=[])

@@ -98,21 +98,26 @@ def _replay(asked: ApiRequest) -> ApiResult:
     return ApiResult(document={"id": stored.row.id, **inputs.document(found)})
 
 
-def _observations(asked: ApiRequest) -> ApiResult:
-    query = asked.query
-    wanted = {
+def observations_wanted(query: models.ObservationsQuery, *, now_ms: int) -> dict[str, Any]:
+    """A query as the store takes it; now_ms: what `7d` is before. Raises Failure."""
+    return {
         "cluster": query.cluster,
-        "since_ms": views.millis(query.since, "since"),
-        "until_ms": views.millis(query.until, "until"),
+        "since_ms": views.moment(query.since, "since", now_ms=now_ms),
+        "until_ms": views.moment(query.until, "until", now_ms=now_ms),
         "namespace": query.namespace,
         "node": query.node,
-        "preemptor": query.preemptor,
-        "victim": query.victim,
-        "pod": query.pod,
+        "preemptor": typed_pod(query.preemptor),
+        "victim": typed_pod(query.victim),
+        "pod": typed_pod(query.pod),
         "verdict": query.verdict,
         "confidence": query.confidence,
         "before_id": query.after,
     }
+
+
+def _observations(asked: ApiRequest) -> ApiResult:
+    query = asked.query
+    wanted = observations_wanted(query, now_ms=asked.service.clock())
     rows, lines = views.observations(asked.service, asked.principal, wanted, limit=query.limit)
     following = {"after": rows[-1].id} if len(rows) == query.limit else {}
     return ApiResult(document={"observations": lines}, next=following)
@@ -340,6 +345,17 @@ DECISIONS: Final = ApiOperation(
     query=models.DecisionsQuery,
     summary="Recorded decisions, newest first.",
 )
+OBSERVATIONS: Final = ApiOperation(
+    method="GET",
+    path="/observations",
+    name="listObservations",
+    call=_observations,
+    answers=(answers.ObservationList, answers.OwnObservationList),
+    pages=True,
+    limited=True,
+    query=models.ObservationsQuery,
+    summary="Preemptions by clusters' own schedulers, newest first.",
+)
 OPERATIONS: Final = (
     DECISIONS,
     ApiOperation(
@@ -393,17 +409,7 @@ OPERATIONS: Final = (
         answers=(answers.Replay,),
         summary="Make it again, on the state of then, and compare it with the record.",
     ),
-    ApiOperation(
-        method="GET",
-        path="/observations",
-        name="listObservations",
-        call=_observations,
-        answers=(answers.ObservationList, answers.OwnObservationList),
-        pages=True,
-        limited=True,
-        query=models.ObservationsQuery,
-        summary="Preemptions by clusters' own schedulers, newest first.",
-    ),
+    OBSERVATIONS,
     ApiOperation(
         method="GET",
         path="/observations/{id}",

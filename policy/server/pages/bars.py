@@ -19,6 +19,7 @@ class Bar:
     """What was counted in one stretch of time."""
 
     label: str  #: when, in UTC
+    at: str  #: the instant that it begins at; "" for days, which are those of UTC
     count: int
     height: int  #: of `HEIGHT`; at least 2 where something was counted
     href: str  #: the list of it
@@ -41,6 +42,7 @@ def bars(
     return [
         Bar(
             label=_label(start, step_ms),
+            at=instant(start) if step_ms < DAY_MS else "",
             count=counts.get(start, 0),
             height=max(2, round(HEIGHT * counts[start] / most)) if counts.get(start) else 0,
             href="/decisions?"

@@ -2,28 +2,55 @@
 
 from __future__ import annotations
 
+from typing import Any
+from urllib.parse import urlencode
+
 from starlette.requests import Request
 from starlette.responses import Response
 
+from policy.audit.sentences import contradicted, cycle_ended
 from policy.server import cycles
 from policy.server.http import in_thread
 from policy.server.pages.surface import PAGE, Pages, after
 from policy.server.security.access import Principal
+from policy.server.service import PolicyService
 
 
 async def show(pages: Pages, request: Request, principal: Principal) -> Response:
+    cluster = request.query_params.get("cluster", "")[:253]
     rows, lines = await in_thread(
-        cycles.cycles, pages.service, principal, limit=PAGE, before_id=after(request)
+        cycles.cycles,
+        pages.service,
+        principal,
+        cluster or None,
+        limit=PAGE,
+        before_id=after(request),
     )
+    kept = {"cluster": cluster} if cluster else {}
     return pages.page(
         request,
         principal,
         "groups.html",
         lines=lines,
-        older=f"/groups?after={rows[-1].id}" if len(rows) == PAGE else "",
+        cluster=cluster,
+        older=f"/groups?{urlencode({**kept, 'after': rows[-1].id})}" if len(rows) == PAGE else "",
     )
 
 
 async def show_one(pages: Pages, request: Request, principal: Principal) -> Response:
-    told = await in_thread(cycles.cycle, pages.service, principal, request.path_params["id"])
-    return pages.page(request, principal, "group.html", told=told)
+    values = await in_thread(_one, pages.service, principal, request.path_params["id"])
+    return pages.page(request, principal, "group.html", **values)
+
+
+def _one(service: PolicyService, principal: Principal, wanted: str) -> dict[str, Any]:
+    """What the page shows. Raises NotFound."""
+    told = cycles.cycle(service, principal, wanted)
+    if principal.limited:
+        return {"told": told}
+    outcomes = service.store.read.outcomes_of_sessions([told["id"]])
+    return {
+        "told": told,
+        "ended": cycle_ended(told),
+        "contradicted": [contradicted(one) for one in outcomes.get(told["id"], ())],
+        "vain": {one["pod"] for one in told["not_carried_out"]},
+    }

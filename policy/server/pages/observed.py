@@ -2,57 +2,105 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from policy.audit.documents import instant
 from policy.audit.rule_sets import single_pod_names
+from policy.observing.model import Confidence
 from policy.server import views
-from policy.server.http import Failure, in_thread
+from policy.server.api.models import ObservationsQuery
+from policy.server.api.operations import query_of
+from policy.server.api.table import OBSERVATIONS, observations_wanted
+from policy.server.http import Failure, in_thread, of_store
 from policy.server.pages.surface import Pages
 from policy.server.security.access import Principal
 from policy.server.service import PolicyService
+from policy.store import StoreError
 from policy.store.observed import ObservationRow, VerdictClass
 
 MOST: Final = 200
 """How many the page looks at, the newest."""
 
+VERDICTS: Final[Mapping[str, str]] = {
+    VerdictClass.SAME.value: "the rules decide the same node and victims",
+    VerdictClass.TIE.value: "another node, equal on every criterion",
+    VerdictClass.ORDER.value: "other victims, equal in priority and start time",
+    VerdictClass.SAMPLING.value: "a candidate; the scheduler need not have looked at a better one",
+    VerdictClass.LAG.value: "the same on the state a moment earlier or later",
+    VerdictClass.ANSWERED.value: "what the extender of the service answered; it is a decision",
+    VerdictClass.OTHER.value: "something else; the reason names the first difference",
+    VerdictClass.UNKNOWN.value: "it cannot be decided again; the reason says what is missing",
+}
+CONFIDENCES: Final[Mapping[str, str]] = {
+    Confidence.CERTAIN.value: "an event names the preemptor and the victim",
+    Confidence.LIKELY.value: "one pod alone was nominated to the node of a marked victim",
+    Confidence.POSSIBLE.value: "the preemptor is unknown or one of several, or no victim is marked",
+}
+
 
 async def show(pages: Pages, request: Request, principal: Principal) -> Response:
-    given = request.query_params
-    verdict, rules = given.get("verdict", "")[:20], given.get("rules", "")[:253]
-    found = await in_thread(observed, pages.service, principal, verdict=verdict, rules=rules)
-    names = single_pod_names()
+    """The list; where a filter is wrong, the error in its place, so that it can be mended."""
+    given = {name: value for name, value in request.query_params.items() if value}
+    rules = "" if principal.limited else given.get("rules", "")[:253]
+    values: dict[str, Any] = {"lines": [], "gaps": [], "gap_count": 0, "older": ""}
+    failure, status = None, 200
+    try:
+        query = query_of(OBSERVATIONS, request, blanks=True, beside=("rules",))
+        assert isinstance(query, ObservationsQuery)  # the model that `OBSERVATIONS` names
+        most = query.limit if "limit" in given else MOST
+        values |= await in_thread(
+            observed, pages.service, principal, query, rules=rules, most=most, given=given
+        )
+    except (Failure, StoreError) as exc:
+        failure = of_store(exc) if isinstance(exc, StoreError) else exc
+        if failure.status >= 500:
+            raise
+        status = failure.status
+    kept = {name: value for name, value in given.items() if name not in ("after", "limit")}
     return pages.page(
         request,
         principal,
         "observed.html",
-        names=names,
-        limited=principal.limited,
-        **found,
+        status=status,
+        failure=failure,
+        message="" if failure is None else failure.message.removeprefix("query: "),
+        verdicts=VERDICTS,
+        confidences=CONFIDENCES,
+        rules=rules,
+        names=single_pod_names(),
+        newest=_address(kept) if "after" in given else "",
+        **{"against": None, **values},
     )
 
 
+def _address(given: Mapping[str, Any]) -> str:
+    return f"/observed?{urlencode(given)}" if given else "/observed"
+
+
 def observed(
-    service: PolicyService, principal: Principal, *, verdict: str, rules: str
+    service: PolicyService,
+    principal: Principal,
+    query: ObservationsQuery,
+    *,
+    rules: str,
+    most: int,
+    given: Mapping[str, str],
 ) -> dict[str, Any]:
-    """The newest ones; rules: what they are set against, "" for nothing. Raises Failure.
+    """A page of them; rules: what they are set against, "" for nothing. Raises Failure, NotFound.
 
     Who is limited to namespaces sees their part of each, and neither sums nor gaps.
     """
-    verdicts = [one.value for one in VerdictClass]
-    if verdict and verdict not in verdicts:
-        raise Failure(400, "invalid", f"`verdict` is none of {', '.join(verdicts)}")
-    wanted = {"verdict": verdict or None}
-    rows, documents = views.observations(service, principal, wanted, limit=MOST)
-    gaps = [] if principal.limited else service.store.read.gaps()
-    values: dict[str, Any] = {
+    wanted = observations_wanted(query, now_ms=service.clock())
+    rows, documents = views.observations(service, principal, wanted, limit=most)
+    gaps = [] if principal.limited else service.store.read.gaps(query.cluster)
+    return {
         "lines": [_line(one) for one in documents],
-        "verdict": verdict,
-        "verdicts": verdicts,
-        "most": MOST,
+        "older": _address({**given, "after": rows[-1].id}) if len(rows) == most else "",
         "gaps": [
             {
                 "kind": gap.kind,
@@ -64,12 +112,8 @@ def observed(
             for gap in gaps[:10]
         ],
         "gap_count": len(gaps),
-        "rules": rules,
-        "against": None,
+        "against": _against(service, rows, rules) if rules else None,
     }
-    if rules and not principal.limited:
-        values["against"] = _against(service, rows, rules)
-    return values
 
 
 def _line(told: dict[str, Any]) -> dict[str, Any]:
@@ -79,6 +123,7 @@ def _line(told: dict[str, Any]) -> dict[str, Any]:
         "at": told["now"],
         "victims": [victim["victim"] for victim in told["victims"]],
         "reason": told.get("reason", ""),
+        "decision": told.get("detail", {}).get("decision"),
     }
 
 

@@ -21,6 +21,7 @@ from policy.server.service import PolicyService
 from policy.store import DecisionRow
 from policy.store.model.decisions import Origin
 from policy.store.read.figures import HOUR_MS
+from policy.store.record.rule_sets import is_batch
 
 _DAYS: Final = (1, 7)
 _LOOKED_AT: Final = 500
@@ -78,6 +79,7 @@ def overview(
                 "figures": one,
                 "age": age(now_ms - one.state_at_ms) if one.state_at_ms is not None else "",
                 "address": _address(days=days, cluster=one.cluster),
+                "active": _active(service, found, one) if one.observed else [],
             }
             for one in found.clusters
         ],
@@ -87,6 +89,20 @@ def overview(
         "looked_at": {"verdicts": health.VERDICTS, "budgets": health.BUDGETS, "decisions": 0},
         "spool": service.spool.depth(),
     }
+
+
+def _active(
+    service: PolicyService, found: health.Health, cluster: health.ClusterHealth
+) -> list[tuple[str, str]]:
+    """The active rule sets of a cluster, and where its scheduler is set against each."""
+    sets = []
+    for row in found.environments:
+        if row.cluster == cluster.cluster and row.active is not None:
+            digest = row.active.rule_set_digest
+            if not is_batch(service.store.read.rule_set(digest)):
+                given = {"cluster": row.cluster, "rules": digest}
+                sets.append((row.active.rule_set, f"/observed?{urlencode(given)}"))
+    return sets
 
 
 def limited(

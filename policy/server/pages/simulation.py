@@ -6,6 +6,7 @@ import base64
 import hashlib
 import re
 from typing import Final
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -16,6 +17,7 @@ from policy.server.security.access import Principal
 from policy.server.service import PolicyService
 from policy.simulation.keeping import result_of
 from policy.simulation.page import page
+from policy.simulation.run import Result
 
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 
@@ -34,8 +36,13 @@ def simulation(service: PolicyService, number: str) -> Response:
     if not _NUMBER.fullmatch(number):
         raise Failure(404, "not-found", f"there is no simulation `{number[:40]}`")
     found = result_of(*service.store.read.simulation_document(int(number)))
-    text = page([found], ())
+    text = page([found], (), links=_links(found))
     return HTMLResponse(text, headers={"Content-Security-Policy": _policy(text)})
+
+
+def _links(found: Result) -> list[tuple[str, str]]:
+    rules = (f"Rules {found.rules}", f"/rules/{quote(found.rules_digest, safe='')}")
+    return [("Overview", "/"), ("All simulations", "/simulations"), rules]
 
 
 def _policy(text: str) -> str:

@@ -27,7 +27,7 @@ class Mark:
 
     x: float
     words: str
-    address: str
+    address: str  #: "" where it has no page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from policy.server.service import PolicyService
 from policy.store import DecisionRow
 from policy.store.model.decisions import Origin
 from policy.store.read.runs import VERSIONS_LOOKED_AT, PodRun, Runs
+from policy.store.record.groups import KIND as GROUP
 
 _LANES: Final = 25
 """Pods of the time line."""
@@ -42,30 +43,35 @@ def _workload(
     """The newest page has all there is to know; older ones have the evictions alone."""
     rows, hits = _decided(service, principal, namespace, name, before)
     observed: list[WorkloadHit] = []
+    held: list[WorkloadHit] = []
     newest = before is None
     if newest:
         observed = _observed(service, principal, namespace, name)
-    both = sorted((*hits, *observed), key=lambda hit: hit.now_ms, reverse=True)
+        held = _held(service, principal, namespace, name)
+    found = sorted((*hits, *observed, *held), key=lambda hit: hit.now_ms, reverse=True)
     # States are not for limited viewers: of a pod that was evicted they see what was told of it.
     known = Runs(runs=(), whole=True)
     if newest and not principal.limited:
-        known = service.store.read.runs_of(namespace, name, also={hit.pod for hit in both})
+        known = service.store.read.runs_of(namespace, name, also={hit.pod for hit in found})
     path = f"/workloads/{quote(namespace, safe='')}/{quote(name, safe='')}"
     return {
-        "hits": [{"hit": hit, "at": instant(hit.now_ms)} for hit in both],
-        "evicted": sum(hit.evicted for hit in both),
-        "lost": _lasting(lost_seconds(both)),
+        "hits": [{"hit": hit, "at": instant(hit.now_ms), "address": _page(hit)} for hit in found],
+        "evicted": sum(hit.evicted for hit in found),
+        "lost": _lasting(lost_seconds(found)),
+        "clusters": sorted({run.cluster for run in known.runs} | {hit.cluster for hit in found}),
         "observed": len(observed),
+        "held": len(held),
+        "batch": any(hit.session is not None and not hit.group for hit in held),
         "preemptors": [
             {
                 "workload": one.workload,
                 "evictions": one.evictions,
                 "lost": _lasting(one.run_seconds),
             }
-            for one in by_preemptor(both, _workloads(service, principal, both))
+            for one in by_preemptor(found, _workloads(service, principal, found))
         ],
-        "line": _time_line(known, both, service.clock()) if newest else None,
-        "protections": _protections(service, known, both),
+        "line": _time_line(known, found, service.clock()) if newest else None,
+        "protections": _protections(service, known, found),
         "page": PAGE,
         "newest": "" if newest else path,
         "older": f"{path}?after={rows[-1].id}" if len(rows) == PAGE else "",
@@ -88,7 +94,6 @@ def _decided(
             run_seconds=victim.run_seconds,
             preemptor=line["preemptor"] or "",
             decision=row.id,
-            observation=None,
             evicted=_evicted(row) and not victim.already_terminating,
         )
         for row, line in zip(rows, lines, strict=True)
@@ -117,13 +122,39 @@ def _observed(
             node=one.node,
             priority=one.priority,
             run_seconds=one.run_seconds,
-            preemptor=one.preemptor if principal.sees(one.preemptor.partition("/")[0]) else "",
-            decision=None,
+            preemptor=_seen(principal, one.preemptor),
             observation=one.observation,
             evicted=True,
         )
         for one in found
     ]
+
+
+def _held(
+    service: PolicyService, principal: Principal, namespace: str, name: str
+) -> list[WorkloadHit]:
+    """Evictions of batch sessions, and of cycles of pod groups."""
+    found = service.store.read.session_evictions(namespace, name, limit=PAGE)
+    return [
+        WorkloadHit(
+            now_ms=one.now_ms,
+            cluster=one.cluster,
+            pod=one.pod,
+            node=one.node,
+            priority=one.priority,
+            run_seconds=one.run_seconds,
+            preemptor=_seen(principal, one.preemptor),
+            session=one.session,
+            group=one.kind == GROUP,
+            evicted=one.carried_out,
+        )
+        for one in found
+    ]
+
+
+def _seen(principal: Principal, pod: str) -> str:
+    """The pod, or "" where the reader may not know it."""
+    return pod if principal.sees(pod.partition("/")[0]) else ""
 
 
 def _workloads(
@@ -169,11 +200,12 @@ def _lane(axis: Axis, run: PodRun, hits: Sequence[WorkloadHit]) -> dict[str, Any
         label=f"{run.pod} on {run.node} from {instant(run.started_ms)}, {ended}",
         spans=(axis.span(run.started_ms, until_ms, f"ran {lasted}"),),
         marks=tuple(
-            axis.mark(hit.now_ms, f"evicted {instant(hit.now_ms)} for {hit.preemptor}", _page(hit))
+            axis.mark(hit.now_ms, f"evicted {instant(hit.now_ms)} for {_by(hit)}", _page(hit))
             for hit in its
         ),
     )
     return {
+        "cluster": run.cluster,
         "pod": run.pod,
         "node": run.node,
         "from": instant(run.started_ms),
@@ -185,8 +217,17 @@ def _lane(axis: Axis, run: PodRun, hits: Sequence[WorkloadHit]) -> dict[str, Any
     }
 
 
+def _by(hit: WorkloadHit) -> str:
+    return hit.preemptor or "a pod of another namespace"
+
+
 def _page(hit: WorkloadHit) -> str:
-    return "/observed" if hit.decision is None else f"/decisions/{hit.decision}"
+    """Of what evicted it; "" for a batch session, which has none."""
+    if hit.decision is not None:
+        return f"/decisions/{hit.decision}"
+    if hit.observation is not None:
+        return f"/observed/{hit.observation}"
+    return f"/groups/{hit.session}" if hit.group else ""
 
 
 def _protections(

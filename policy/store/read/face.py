@@ -67,6 +67,7 @@ class ReadFace(Face):
     runs_of = reads(runs.runs_of)
     workloads_of = reads(runs.workloads_of)
     observed_evictions = reads(runs.observed_evictions)
+    session_evictions = reads(runs.session_evictions)
     session = reads(sessions.session)
     evicted_in = reads(sessions.evicted_in)
     sessions = reads(sessions.sessions)

@@ -1,19 +1,29 @@
-"""When the pods of a workload ran, and what a real scheduler was observed to evict of it."""
+"""When the pods of a workload ran, and what sessions and real schedulers evicted of it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from operator import attrgetter
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, and_, func, select
+from sqlalchemy import Connection, Row, and_, func, or_, select
 
 from policy.cluster.objects import workload_key
+from policy.store.outcomes import step_contradicted
 from policy.store.read.observed import not_replaced
 from policy.store.state.versions import chunks
-from policy.store.tables import CLUSTERS, OBSERVATIONS, OBSERVED_VICTIMS, PODS, REVISIONS
+from policy.store.tables import (
+    CLUSTERS,
+    OBSERVATIONS,
+    OBSERVED_VICTIMS,
+    PODS,
+    REVISIONS,
+    SESSION_STEPS,
+    SESSIONS,
+    STEP_EVICTED,
+)
 
 VERSIONS_LOOKED_AT: Final = 2_000
 """Of each cluster, of pods whose names begin with the workload's."""
@@ -56,6 +66,22 @@ class ObservedEviction:
     run_seconds: int
     preemptor: str
     confidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionEviction:
+    """A pod that a batch session, or the cycle of a pod group, evicted."""
+
+    session: int
+    kind: str  #: of the session: `batch` or `group`
+    cluster: str
+    now_ms: int
+    pod: str
+    node: str
+    priority: int
+    run_seconds: int
+    preemptor: str
+    carried_out: bool  #: False where a later state of the cluster contradicts it
 
 
 def runs_of(
@@ -228,3 +254,52 @@ def _owners_named(connection: Connection, here: Any, name: str) -> list[str]:
         found.append(f"{kind}/{name}")
         behind = f"{kind}0"  # what follows the slash
     return found
+
+
+def session_evictions(
+    connection: Connection, namespace: str, name: str, *, limit: int
+) -> list[SessionEviction]:
+    """Of the pod of that name, and of pods whose owner had it then; the newest first."""
+    s, t, p = SESSIONS.c, SESSION_STEPS.c, PODS.c
+    then = and_(
+        p.cluster_id == s.cluster_id,
+        p.key == t.task,
+        p.valid_from <= s.base_revision,
+        or_(p.valid_to.is_(None), p.valid_to > s.base_revision),
+    )
+    query = (
+        select(
+            *(s.id, s.kind, CLUSTERS.c.name.label("cluster"), s.now_ms),
+            *(t.task, t.node, t.for_task, p.owner, p.priority, p.start_ms),
+            step_contradicted(t.session_id, t.position).label("contradicted"),
+        )
+        .select_from(SESSIONS)
+        .join(SESSION_STEPS, t.session_id == s.id)
+        .join(CLUSTERS, CLUSTERS.c.id == s.cluster_id)
+        # An outer join, as in the figures of the past: see there.
+        .outerjoin(PODS, then)
+        .where(t.task.startswith(f"{namespace}/", autoescape=True), STEP_EVICTED)
+        .order_by(s.now_ms.desc(), s.id.desc(), t.position)
+    )
+    # What is alike in the database may differ in case, or by a slash in a name.
+    its = (
+        row
+        for row in connection.execute(query)
+        if row.task == f"{namespace}/{name}"
+        or (row.task.startswith(f"{namespace}/") and (row.owner or "").partition("/")[2] == name)
+    )
+    return [
+        SessionEviction(
+            session=row.id,
+            kind=row.kind,
+            cluster=row.cluster,
+            now_ms=row.now_ms,
+            pod=row.task,
+            node=row.node,
+            priority=row.priority or 0,
+            run_seconds=0 if row.start_ms is None else max(0, row.now_ms - row.start_ms) // 1000,
+            preemptor=row.for_task,
+            carried_out=not row.contradicted,
+        )
+        for row in islice(its, limit)
+    ]

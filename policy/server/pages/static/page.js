@@ -1,4 +1,4 @@
-// Times in the reader's zone, with UTC on hover. Without JavaScript they are UTC, as the heads say.
+// Times in the reader's zone, with UTC on hover. Without JavaScript they are UTC, as they or the heads say.
 function local(root) {
   for (const time of root.querySelectorAll("time[datetime]")) {
     const at = new Date(time.dateTime);

@@ -1,0 +1,86 @@
+"""What did the cluster's own scheduler do, how is that known, and what would the rules say?"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from policy.audit.documents import document
+from policy.audit.rule_sets import load_shipped
+from policy.decision.groups import GroupDecision
+from policy.rules.criteria import instant_criteria
+from policy.rules.files import shipped
+from policy.server.http import Failure, in_thread
+from policy.server.pages.observed import CONFIDENCES, VERDICTS
+from policy.server.pages.surface import Pages
+from policy.server.security import scope
+from policy.server.security.access import Principal
+from policy.server.service import PolicyService
+from policy.store import NotFound
+from policy.store.observed import ObservationRow, VerdictClass
+
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
+
+
+async def show(pages: Pages, request: Request, principal: Principal) -> Response:
+    wanted, again = request.path_params["id"], bool(request.query_params.get("again"))
+    values = await in_thread(observation, pages.service, principal, wanted, again=again)
+    return pages.page(
+        request,
+        principal,
+        "observation.html",
+        verdicts=VERDICTS,
+        confidences=CONFIDENCES,
+        **values,
+    )
+
+
+def observation(
+    service: PolicyService, principal: Principal, wanted: str, *, again: bool
+) -> dict[str, Any]:
+    """What the page shows; again: with the decision made again. Raises Failure, NotFound."""
+    if not _NUMBER.fullmatch(wanted):
+        raise Failure(404, "not-found", f"there is no observed preemption `{wanted[:40]}`")
+    row = service.store.read.observation(int(wanted), namespaces=principal.namespaces)
+    told = scope.observation(principal, row)
+    if principal.limited:
+        return {"told": told, "rules": "", "again": None, "answered": None}
+    answered = row.detail["decision"] if row.verdict == VerdictClass.ANSWERED else None
+    return {
+        "told": told,
+        "answered": answered,
+        "rules": _rules_address(service, row),
+        "again": _again(service, row) if again and answered is None else None,
+    }
+
+
+def _rules_address(service: PolicyService, row: ObservationRow) -> str:
+    """What the rules that judged it are called in addresses; "" where they are gone."""
+    try:
+        service.store.read.rule_set(row.rule_set_digest)
+        return row.rule_set_digest
+    except NotFound:  # a shipped one is stored only where something else uses it
+        named = row.rule_set in shipped() and load_shipped(row.rule_set).digest
+        return row.rule_set if named == row.rule_set_digest else ""
+
+
+def _again(service: PolicyService, row: ObservationRow) -> dict[str, Any]:
+    """The decision with its candidates, or in words why there is none."""
+    from policy.audit.observed.again import CannotDecide, as_observed, decided_again
+
+    try:
+        found = decided_again(service.store, row)
+        rules = as_observed(service.store, row)
+    except CannotDecide as exc:
+        return {"problem": str(exc)}
+    if isinstance(found, GroupDecision):
+        return {"problem": "", "group": found, "told": None}
+    return {
+        "problem": "",
+        "group": None,
+        "told": document(found),
+        "instants": instant_criteria(rules.canonical),
+    }
