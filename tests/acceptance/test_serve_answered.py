@@ -1,0 +1,69 @@
+"""Pages, API and commands about a preemption that the service answered and a follower saw."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from policy.cli.app import run
+from policy.store import Store
+from tests.support import serving
+from tests.support.answered import answer, fill, observe
+from tests.support.serving import Serving
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> str:
+    url = str(tmp_path_factory.mktemp("answered") / "policy.db")
+    with Store.open(url) as store:
+        fill(store)
+        answer(store)
+        observe(store, "a")
+    return url
+
+
+@pytest.fixture(scope="module")
+def service(database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    started = serving.serve(database, tmp_path_factory.mktemp("service"))
+    started.ready()
+    yield started
+    assert started.stop() == 0
+
+
+def test_the_pages_lead_to_the_decision(service: Serving) -> None:
+    """The list, and the page of the observation, which decides nothing again."""
+    listed, one = (service.get(path).text for path in ("/observed", "/observed/1?again=1"))
+    assert '<td>answered</td><td class="names"><a href="/decisions/1">decision 1</a>' in listed
+    assert '<dt>Decision</dt><dd><a href="/decisions/1">1</a></dd>' in one
+    assert "Candidates of the rules" not in one
+
+
+def test_the_workload_was_hit_once(service: Serving) -> None:
+    """By the decision."""
+    page = service.get("/workloads/shop/a").text
+    assert set(re.findall(r'href="/(decisions/\d+|observed/\d+)"', page)) == {"decisions/1"}
+
+
+def test_the_api_says_which_decision_it_is(service: Serving) -> None:
+    """As the filter finds it."""
+    found = service.get("/api/v1/observations?verdict=answered").json()["observations"]
+    assert [(o["id"], o["reason"], o["detail"]) for o in found] == [
+        (1, "decision 1", {"decision": 1})
+    ]
+
+
+def test_commands(database: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """`policy explain` refers to the decision, `policy who` tells of one eviction."""
+    assert run(["explain", "observed:1", "--db", database]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "`policy explain 1` says why: it is what decision 1 answered"
+    assert run(["who", "shop/a", "--db", database]) == 0
+    assert "1 eviction of pod shop/a" in capsys.readouterr().err
+
+
+def test_the_health_of_the_cluster(service: Serving) -> None:
+    """What the service answered is no decision of the cluster's own scheduler."""
+    (cluster,) = service.get("/api/v1/overview").json()["clusters"]
+    assert (cluster["observed"], cluster["verdicts"]) == (0, {"answered": 1})

@@ -1,0 +1,93 @@
+"""A cluster whose extender has answered a call, and what a follower sees of that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from policy.audit.observed.recording import SchedulerRules, record_observed, server_rules
+from policy.manifests import from_dicts
+from policy.observing.model import Confidence, Evidence, Preemption, SeenVictim
+from policy.rules import RuleSet
+from policy.server.extender.call import PreemptCall
+from policy.server.extender.deciding import Decider
+from policy.server.extender.desk import _question
+from policy.store import Store
+from policy.store.model.decisions import CallMode
+from policy.store.observed import ObservationRow
+from tests.support.builders import NOW_MS
+
+SECOND = 1000
+
+
+def item(kind: str, name: str, **parts: Any) -> dict[str, Any]:
+    meta = {"name": name, "uid": f"uid-{name}", **({} if kind == "Node" else {"namespace": "shop"})}
+    return {"apiVersion": "v1", "kind": kind, "metadata": meta, **parts}
+
+
+def pod(name: str, priority: int, node: str = "") -> dict[str, Any]:
+    spec = {
+        "priority": priority,
+        "nodeName": node,
+        "schedulerName": "default-scheduler",
+        "preemptionPolicy": "PreemptLowerPriority",
+        "containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}],
+    }
+    return item("Pod", name, spec=spec, status={"phase": "Running" if node else "Pending"})
+
+
+HIGH = pod("high", 9)
+CLUSTER = [
+    item("Node", "n1", status={"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "9"}}),
+    pod("a", 1, "n1"),
+    pod("b", 2, "n1"),
+    HIGH,
+]
+
+
+def fill(store: Store) -> None:
+    """The cluster, and environment `prod`, whose extender schedulers call."""
+    store.record.import_objects("default", list(from_dicts(CLUSTER)), at_ms=NOW_MS, source="t")
+    options: dict[str, Any] = {"at_ms": NOW_MS, "actor": "ann"}
+    store.record.create_environment("prod", "default", **options)
+    rules = RuleSet.load("environments/dev")
+    store.record.activate("prod", rules=rules, reason="t", source="dev", **options)
+
+
+def answer(store: Store, mode: CallMode = CallMode.ENFORCE) -> None:
+    """Offer the eviction of `a`."""
+    offered = {"n1": {"Pods": [{"UID": "uid-a"}], "NumPDBViolations": 0}}
+    body = msgspec.json.encode({"Pod": HIGH, "NodeNameToMetaVictims": offered})
+    call = PreemptCall(body=body, mode=mode, caller="", arrived_ms=NOW_MS, seconds=60)
+    decided = Decider(store, "prod", clock=lambda: NOW_MS).decide([_question(call)])
+    (made,) = decided.answered.result()
+    assert (made.decision.node, made.decision.effects.evict) == ("n1", ("shop/a",))
+
+
+def observe(
+    store: Store, *victims: str, node: str = "n1", preemptor_uid: str = "uid-high", at_ms: int = 0
+) -> ObservationRow:
+    """Record what events say of the eviction of these pods for `high`."""
+    seen = Preemption(
+        preemptor="shop/high",
+        preemptor_uid=preemptor_uid,
+        preemptor_kind="Pod",
+        node=node,
+        scheduler="default-scheduler",
+        at_ms=at_ms or NOW_MS + SECOND,
+        confidence=Confidence.CERTAIN,
+        victims=tuple(
+            SeenVictim(
+                pod=f"shop/{name}",
+                uid=f"uid-{name}",
+                evidence=(Evidence.EVENT,),
+                event_uid=f"event-{name}",
+            )
+            for name in victims
+        ),
+    )
+    rules = SchedulerRules(store, "default", lambda: server_rules([], version="1.36"))
+    made = {"at_ms": NOW_MS + 2 * SECOND, "source": "t", "actor": "ann"}
+    (number,) = record_observed(store, "default", [seen], rules, **made)
+    return store.read.observation(number)
