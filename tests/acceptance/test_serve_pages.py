@@ -132,7 +132,8 @@ CONTRAST = """() => {
 
 
 CRUSHED = """() => [...document.querySelectorAll('.wide td')].filter(cell => {
-    const word = document.createElement('span'), first = cell.innerText.trim().split(/[\\s\\/-]/)[0];
+    const word = document.createElement('span');
+    const first = cell.innerText.trim().split(/[\\s\\/-]/)[0];
     word.textContent = first.slice(0, 8);
     word.style.whiteSpace = 'nowrap';
     cell.append(word);
@@ -170,8 +171,12 @@ def test_every_page_stands(
             name = path.strip("/").partition("?")[0].replace("/", "-") or "overview"
             page.screenshot(path=f"{shots}/{name}-{width}.png", full_page=True)
         right = {
-            **{"status": 200, "wide": False, "one heading": 1},
-            **{"unlabelled": [], "contrast": [], "crushed": []},
+            "status": 200,
+            "wide": False,
+            "one heading": 1,
+            "unlabelled": [],
+            "contrast": [],
+            "crushed": [],
         }
         if found != right:
             wrong[path] = found
