@@ -163,7 +163,7 @@ class DryRunRequest(_Strict):
 
     environment: str = NAME
     pod: str | None = Field(
-        None, min_length=1, max_length=317, description="A pending pod: namespace/name."
+        None, min_length=1, max_length=317, description=f"A pending pod: {_POD}"
     )
     manifest: dict[str, Any] | None = Field(
         None, description="In its place, a pod that is not in the state."
@@ -183,10 +183,13 @@ class WhatIf(_Strict):
     pods: list[str] = Field(
         default_factory=list,
         max_length=200,
-        description="Pending pods, namespace/name; without any, and no change, all of them.",
+        description="Pending pods, namespace/name, without a namespace in `default`; without any,"
+        " and no manifest or removed node, all of them.",
     )
     manifests: list[dict[str, Any]] = Field(
-        default_factory=list, max_length=200, description="Pods that wait as well."
+        default_factory=list,
+        max_length=200,
+        description="Pods that wait as well, or Lists of them.",
     )
     priority_classes: dict[str, Annotated[int, Field(gt=-(2**31), lt=2**31)]] = Field(
         default_factory=dict, description="Values of classes, known or new."
