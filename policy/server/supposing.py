@@ -108,12 +108,12 @@ def dry_run(
         found = _pods({"manifest": manifest}, snapshot, {})
         if len(found) > 1:
             told = f"body: `manifest` holds {len(found)} pods, and one is decided"
-            help = "`POST /api/v1/what-if` decides several, one after the other"
-            raise Failure(400, "invalid", told, help=help)
+            advice = "`POST /api/v1/what-if` decides several, one after the other"
+            raise Failure(400, "invalid", told, help=advice)
         pod = views.pod_key(found[0])
         if snapshot.pod(pod) is not None:
-            help = "name it in `pod`, or give the new one another name"
-            raise Failure(409, "conflict", f"the cluster has a pod `{pod}`", help=help)
+            advice = "name it in `pod`, or give the new one another name"
+            raise Failure(409, "conflict", f"the cluster has a pod `{pod}`", help=advice)
         snapshot = snapshot.apply([("Pod", pod, found[0])])
     pod = typed_pod(pod)
     assert pod is not None  # either of them is given
