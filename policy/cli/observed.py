@@ -123,6 +123,8 @@ def command(
       policy observed --since 7d --verdict other
       policy observed --compare --rules kube-1.30 --output json
     """
+    from policy.cluster.names import typed_pod
+
     with session.open_store(db) as store:
         found = store.read.observations(
             cluster,
@@ -130,9 +132,9 @@ def command(
             until_ms=options.millis(until),
             namespace=namespace,
             node=node,
-            preemptor=preemptor,
-            victim=victim,
-            pod=pod,
+            preemptor=typed_pod(preemptor),
+            victim=typed_pod(victim),
+            pod=typed_pod(pod),
             verdict=verdict,
             confidence=confidence,
             limit=limit + 1,

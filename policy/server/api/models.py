@@ -10,6 +10,7 @@ NAME = Field(min_length=1, max_length=253)
 
 
 _POD: Final = "namespace/name; without a namespace it is in `default`."
+_INSTANT: Final = "RFC 3339, `yesterday 14:02`, or `7d` before now"
 
 
 class _Strict(BaseModel):
@@ -27,7 +28,7 @@ class DecisionsExportQuery(_Strict):
     since: str | None = Field(
         None,
         max_length=60,
-        description="For this instant or later: RFC 3339, `yesterday 14:02`, or `7d` before now.",
+        description=f"For this instant or later: {_INSTANT}.",
     )
     until: str | None = Field(
         None, max_length=60, description="For an instant before this one, in the same forms."
@@ -80,16 +81,18 @@ class ObservationsQuery(_Strict):
 
     cluster: str | None = Field(None, max_length=253, description="Name of a cluster.")
     since: str | None = Field(
-        None, max_length=40, description="That happened at this instant or later (RFC 3339)."
+        None,
+        max_length=60,
+        description=f"That happened at this instant or later: {_INSTANT}.",
     )
-    until: str | None = Field(None, max_length=40, description="That happened before this instant.")
+    until: str | None = Field(
+        None, max_length=60, description="That happened before this instant, in the same forms."
+    )
     namespace: str | None = Field(None, max_length=63, description="Of the preemptor or a victim.")
     node: str | None = Field(None, max_length=253)
-    preemptor: str | None = Field(None, max_length=317, description="namespace/name")
-    victim: str | None = Field(None, max_length=317, description="namespace/name")
-    pod: str | None = Field(
-        None, max_length=317, description="The preemptor or a victim: namespace/name."
-    )
+    preemptor: str | None = Field(None, max_length=317, description=_POD)
+    victim: str | None = Field(None, max_length=317, description=f"Any of the victims: {_POD}")
+    pod: str | None = Field(None, max_length=317, description=f"The preemptor or a victim: {_POD}")
     verdict: Literal["same", "tie", "order", "sampling", "lag", "other", "unknown"] | None = None
     confidence: Literal["certain", "likely", "possible"] | None = None
     limit: int = Field(100, ge=1, le=1000, description="At most so many.")

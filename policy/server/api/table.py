@@ -99,16 +99,16 @@ def _replay(asked: ApiRequest) -> ApiResult:
 
 
 def _observations(asked: ApiRequest) -> ApiResult:
-    query = asked.query
+    query, now_ms = asked.query, asked.service.clock()
     wanted = {
         "cluster": query.cluster,
-        "since_ms": views.millis(query.since, "since"),
-        "until_ms": views.millis(query.until, "until"),
+        "since_ms": views.moment(query.since, "since", now_ms=now_ms),
+        "until_ms": views.moment(query.until, "until", now_ms=now_ms),
         "namespace": query.namespace,
         "node": query.node,
-        "preemptor": query.preemptor,
-        "victim": query.victim,
-        "pod": query.pod,
+        "preemptor": typed_pod(query.preemptor),
+        "victim": typed_pod(query.victim),
+        "pod": typed_pod(query.pod),
         "verdict": query.verdict,
         "confidence": query.confidence,
         "before_id": query.after,
