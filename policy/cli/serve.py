@@ -55,12 +55,14 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--client-ca",
     type=_FILE,
-    help="Authority (PEM) whose client certificates may call the extender, as tokens may.",
+    help="Authority (PEM) whose client certificates may call the extender, beside --tokens.",
 )
 @click.option(
     "--tokens",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
+    envvar="POLICY_TOKENS",
+    show_envvar=True,
     help="Tokens that `policy token create` made. Without it: loopback only, and no questions.",
 )
 @click.option(

@@ -103,13 +103,22 @@ def test_the_database_of_the_reader(folder: Path) -> None:
     )
 
 
-def started(folder: Path, *options: str) -> tuple[int, str]:
+def test_the_variable_of_the_tokens_commands_counts(folder: Path) -> None:
+    """Whoever makes tokens with it set is not served without them."""
+    assert started(folder, POLICY_TOKENS="none.json") == (
+        1,
+        "there is no file of tokens at `none.json`\n"
+        "  help: `policy token create NAME --role admin --tokens FILE` makes it\n",
+    )
+
+
+def started(folder: Path, *options: str, **variables: str) -> tuple[int, str]:
     """Exit status and standard error of a service that does not start."""
     command = [sys.executable, "-m", "policy", "serve", "--db", "a.db", "--port", "0", *options]
     done = subprocess.run(
         command,
         cwd=folder,
-        env={"PYTHONPATH": str(Path(__file__).parents[2])},
+        env={"PYTHONPATH": str(Path(__file__).parents[2]), **variables},
         capture_output=True,
         text=True,
         timeout=120,
