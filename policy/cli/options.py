@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -303,6 +304,20 @@ def now_option(function: _Function) -> _Function:
         help="The time to decide for (ISO 8601, `yesterday 14:02`, `2h`); the clock by default."
         " Recorded with the decision.",
     )(function)
+
+
+class Seconds(click.FloatRange):
+    """A number of seconds in a range; `nan`, which compares with no bound, is in none."""
+
+    name = "seconds"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        found: float = super().convert(value, param, ctx)
+        if math.isnan(found):
+            self.fail(f"`{value}` is no number of seconds", param, ctx)
+        return found
 
 
 class _Size(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases only

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 @click.option(
     "--interval",
     metavar="SECONDS",
-    type=click.FloatRange(min=0.01, max=3600),
+    type=options.Seconds(min=0.01, max=3600),
     default=1.0,
     help="With --watch: how often to look where nothing is to be decided.",
 )

@@ -55,12 +55,14 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--client-ca",
     type=_FILE,
-    help="Authority (PEM) whose client certificates may call the extender.",
+    help="Authority (PEM) whose client certificates may call the extender, beside --tokens.",
 )
 @click.option(
     "--tokens",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
+    envvar="POLICY_TOKENS",
+    show_envvar=True,
     help="Tokens that `policy token create` made. Without it: loopback only, and no questions.",
 )
 @click.option(
@@ -74,7 +76,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--deadline",
     metavar="SECONDS",
-    type=click.FloatRange(min=0.05, max=60),
+    type=options.Seconds(min=0.05, max=60),
     default=1.0,
     help="Answer a scheduler within this time.",
 )
@@ -143,6 +145,8 @@ def command(
 
     require()
     options.need("--tls-cert", tls_cert is not None, "tls_key", "client_ca")
+    # Without tokens nobody is asked who they are, by a certificate neither.
+    options.need("--tokens", tokens is not None, "client_ca")
     options.need("--follow", follow, "kubeconfig", "context", "in_cluster", "cluster")
     if tokens is None and host not in LOOPBACK:
         raise options.Misused(

@@ -39,11 +39,11 @@ class ClusterFollower:
             kubeconfig=wanted.kubeconfig, context=wanted.context, in_cluster=wanted.in_cluster
         )
         self._clock = clock
-        self._cluster = wanted.cluster or at.name
+        self.cluster = wanted.cluster or at.name  #: under which name it is kept
         self._connection = Connection(at)
         self._follower = Follower(
             store,
-            self._cluster,
+            self.cluster,
             self._connection,
             actor=wanted.actor,
             clock=clock,
@@ -53,7 +53,7 @@ class ClusterFollower:
         self._thread = threading.Thread(target=self._run, name="follow", daemon=True)
 
     def start(self) -> None:
-        log.info("following %s as cluster %s", self._connection.source, self._cluster)
+        log.info("following %s as cluster %s", self._connection.source, self.cluster)
         self._thread.start()
 
     def close(self) -> None:
@@ -80,7 +80,7 @@ class ClusterFollower:
             self._follower.figures.synced = False
             self._follower.figures.last_trouble = str(exc)
             unforeseen = not isinstance(exc, LiveError | StoreError)
-            log.error("following %s has ended: %s", self._cluster, exc, exc_info=unforeseen)
+            log.error("following %s has ended: %s", self.cluster, exc, exc_info=unforeseen)
 
     def _told(self, occasion: Occasion) -> None:
         for row in occasion.observations:

@@ -34,7 +34,15 @@ class _Server(uvicorn.Server):
     service: PolicyService
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets=sockets)
+        try:
+            await super().startup(sockets=sockets)
+        except SystemExit as exc:
+            # uvicorn ends the process with a status of its own where it cannot listen.
+            if isinstance(exc.__context__, OSError):
+                raise startup.no_listener(
+                    self.config.host, self.config.port, exc.__context__
+                ) from exc
+            raise
         if self.started:
             await self.service.begin()
 

@@ -60,9 +60,10 @@ class PolicyService:
         """Raises StoreError where the database cannot be opened."""
         self._store = Store.open(self.config.db, create=False)
         if self.config.reader_db:
-            self._reader = Store.open(self.config.reader_db, read_only=True, create=False)
+            self._reader = _reader(self.config.reader_db)
+        own = ""  # the cluster that is decided about
         if self.config.environment:
-            self._store.read.environment(self.config.environment)
+            own = self._store.read.environment(self.config.environment).cluster
         if self.config.follow is not None:
             from policy.server.following import ClusterFollower  # needs the extra `live`
 
@@ -72,6 +73,14 @@ class PolicyService:
                 clock=self.clock,
                 registry=self.metrics.registry,
             )
+            if own not in ("", self.follower.cluster):
+                log.warning(
+                    "environment `%s` decides on the state of cluster `%s`, and what is followed is"
+                    " kept as cluster `%s`: --cluster names it",
+                    self.config.environment,
+                    own,
+                    self.follower.cluster,
+                )
         if self.config.environment:
             self.desks.start(self.config.environment)
 
@@ -158,3 +167,12 @@ class PolicyService:
             if newest:
                 age = max(0, now_ms - newest[0].at_ms) / 1000
                 self.metrics.state_age.labels(row.name).set(age)
+
+
+def _reader(url: str) -> Store:
+    """The store for SQL of users. Raises StoreError, in which its own option is named."""
+    try:
+        return Store.open(url, read_only=True, create=False)
+    except StoreError as exc:
+        told = exc.help.replace("--db or POLICY_DB", "--reader-url or POLICY_READER_DB")
+        raise StoreError(f"--reader-url: {exc.message}", help=told) from exc

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 import tempfile
 from pathlib import Path
@@ -23,6 +24,16 @@ def check(config: Config) -> None:
     if config.tls_cert is not None:
         _check_tls(config.tls_cert, config.tls_key, config.client_ca)
     _check_spool(config.spool)
+
+
+def no_listener(host: str, port: int, exc: OSError) -> StartError:
+    """Why the address cannot be used."""
+    # A name that is unknown has a number of its own, below 0.
+    reason = os.strerror(exc.errno) if exc.errno and exc.errno > 0 else exc.strerror
+    return StartError(
+        f"cannot listen on `{host}`, port {port}: {reason}",
+        help="--host and --port say where the service listens",
+    )
 
 
 def _check_tls(cert: Path, key: Path | None, client_ca: Path | None) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from policy.audit.cascade import foresee, step_line, with_members
 from policy.audit.documents import document
 from policy.audit.what_if import Supposition, WhatIfError, new_class, suppose
-from policy.cluster.objects import Pod
+from policy.cluster.names import typed_pod
+from policy.cluster.objects import Pod, PriorityClass, kind_of
 from policy.cluster.snapshot import Snapshot
 from policy.decision.record import record_of
 from policy.manifests import ManifestError, read_dicts, resolve
@@ -51,18 +52,49 @@ def _basis(service: PolicyService, environment: str) -> _Basis:
 
 
 def _pods(
-    manifests: Sequence[Mapping[str, Any]], snapshot: Snapshot, classes: Mapping[str, int]
+    manifests: Mapping[str, Mapping[str, Any]], snapshot: Snapshot, classes: Mapping[str, int]
 ) -> list[Pod]:
-    """The pods of manifests, as an API server would have admitted them. Raises Failure."""
+    """The pods of manifests, as an API server would have admitted them.
+
+    manifests: by their place in the body. Raises Failure.
+    """
     known = {**snapshot.priority_classes, **{n: new_class(n, v) for n, v in classes.items()}}
+    pods: dict[str, Pod] = {}
+    for place, manifest in manifests.items():
+        for pod in _pods_of(manifest, place, known.values()):
+            key = views.pod_key(pod)
+            if key in pods:
+                raise Failure(400, "invalid", f"body: `{place}`: pod `{key}` is given twice")
+            pods[key] = pod
+    return list(pods.values())
+
+
+def _pods_of(
+    manifest: Mapping[str, Any], place: str, known: Iterable[PriorityClass]
+) -> Sequence[Pod]:
+    """The pod of a manifest, or those of a List. Raises Failure."""
     try:
-        found = read_dicts([{"apiVersion": "v1", "kind": "Pod", **one} for one in manifests])
-        objects = resolve(found.objects, known_classes=known.values(), places=found.places)
-    except (ManifestError, ValueError) as exc:
-        raise Failure(400, "invalid", f"body: {exc}") from exc
+        found = read_dicts([{"apiVersion": "v1", "kind": "Pod", **manifest}])
+        objects = resolve(found.objects, known_classes=known, places=found.places)
+    except ManifestError as exc:
+        first = exc.problems[0]
+        message = f"body: `{place}`: {first.of_object}"
+        raise Failure(400, "invalid", message, help=first.help) from exc
+    except ValueError as exc:
+        raise Failure(400, "invalid", f"body: `{place}`: {exc}") from exc
     pods = [obj for obj in objects if isinstance(obj, Pod)]
-    if len(pods) < len(manifests):
-        raise Failure(400, "invalid", "body: a manifest is not that of a pod")
+    others = [*(kind_of(obj) for obj in objects if not isinstance(obj, Pod)), *found.skipped]
+    if found.claims:
+        others.append("Event")
+    if others:
+        told = f"body: `{place}` is not that of a pod: it holds an object of kind `{others[0]}`"
+        raise Failure(400, "invalid", told)
+    if not pods:
+        raise Failure(400, "invalid", f"body: `{place}` is not that of a pod: it holds nothing")
+    if found.repeated:
+        raise Failure(
+            400, "invalid", f"body: `{place}`: {next(iter(found.repeated))} is given twice"
+        )
     return pods
 
 
@@ -73,9 +105,17 @@ def dry_run(
     basis = _basis(service, environment)
     snapshot = basis.snapshot
     if manifest is not None:
-        (found,) = _pods([manifest], snapshot, {})
-        pod = views.pod_key(found)
-        snapshot = snapshot.apply([("Pod", pod, found)])
+        found = _pods({"manifest": manifest}, snapshot, {})
+        if len(found) > 1:
+            told = f"body: `manifest` holds {len(found)} pods, and one is decided"
+            advice = "`POST /api/v1/what-if` decides several, one after the other"
+            raise Failure(400, "invalid", told, help=advice)
+        pod = views.pod_key(found[0])
+        if snapshot.pod(pod) is not None:
+            advice = "name it in `pod`, or give the new one another name"
+            raise Failure(409, "conflict", f"the cluster has a pod `{pod}`", help=advice)
+        snapshot = snapshot.apply([("Pod", pod, found[0])])
+    pod = typed_pod(pod)
     assert pod is not None  # either of them is given
     try:
         made = decide(snapshot, basis.rules, pod)
@@ -104,8 +144,9 @@ def what_if(
 ) -> dict[str, Any]:
     """The decisions that would follow, as `policy what-if` shows them."""
     basis = _basis(service, environment)
+    placed = {f"manifests[{i}]": manifest for i, manifest in enumerate(manifests)}
     supposition = Supposition(
-        pods=_pods(manifests, basis.snapshot, priority_classes),
+        pods=_pods(placed, basis.snapshot, priority_classes),
         priority_classes=priority_classes,
         removed_nodes=removed_nodes,
     )
@@ -124,4 +165,5 @@ def what_if(
         "rules": basis.rules.name,
         "rule_set_digest": basis.rules.digest,
         "steps": [step_line(step) for step in steps],
+        "lost": list(supposed.lost),
     }

@@ -60,7 +60,7 @@ _Row = TypeVar("_Row", DecisionRow, SessionRow, ObservationRow)
 
 def millis(text: str | None, name: str) -> int | None:
     """An RFC 3339 instant. Raises Failure."""
-    if text is None or text == "":
+    if text is None:
         return None
     try:
         return times.parse(text)
@@ -83,7 +83,7 @@ def listed(principal: Principal, read: Callable[[], list[_Row]]) -> list[_Row]:
 
 def moment(text: str | None, name: str, *, now_ms: int) -> int | None:
     """An instant as people type it, `7d` too, as the command line takes it. Raises Failure."""
-    if text is None or text == "":
+    if text is None:
         return None
     try:
         found = instants.read(text, now=datetime.fromtimestamp(now_ms / 1000, UTC))

@@ -23,6 +23,11 @@ class Problem:
     source_line: str | None = None
     length: int = 1  #: characters that the caret underlines
 
+    @property
+    def of_object(self) -> str:
+        """What is wrong with which field, for whoever knows the source."""
+        return printable(": ".join(filter(None, (self.object, self.field, self.message))))
+
     def __str__(self) -> str:
         parts = [f"{self.source}:{self.line}:{self.column}" if self.line else self.source]
         if self.document:

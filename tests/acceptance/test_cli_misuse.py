@@ -21,6 +21,11 @@ from tests.support.builders import NOW_MS, a_node, objects
         ("run --max-cycles 3", "`--max-cycles` means nothing without `--settle`"),
         ("run --interval 3", "`--interval` means nothing without `--watch`"),
         (
+            "run --watch --interval nan",
+            "Invalid value for '--interval': `nan` is no number of seconds",
+        ),
+        ("serve --deadline nan", "Invalid value for '--deadline': `nan` is no number of seconds"),
+        (
             "run --watch --now 2026-11-21T00:00:00Z",
             "`--now` means nothing beside `--watch`, which goes by the real clock",
         ),

@@ -147,7 +147,10 @@ def test_its_health_and_its_words(database_url: str, tmp_path: Path) -> None:
 
 
 def test_a_service_that_follows(tmp_path: Path) -> None:
-    """One process serves and follows: the follower's health, and its figures among the metrics."""
+    """One process serves and follows: the follower's health, and its figures among the metrics.
+
+    The environment is of another cluster than the one that is followed, which the log says.
+    """
     db = served.filled(str(tmp_path / "policy.db"))
     with serving(initial("single")) as server:
         options = ("--follow", "--kubeconfig", kubeconfig(tmp_path, server.url))
@@ -174,6 +177,11 @@ def test_a_service_that_follows(tmp_path: Path) -> None:
     )
     assert "policy_follow_state_age_seconds" in figures
     assert "policy_ledger_head" in figures
+    warned = (
+        "WARNING policy.server: environment `prod` decides on the state of cluster `default`, and"
+        f" what is followed is kept as cluster `{CLUSTER}`: --cluster names it"
+    )
+    assert warned in service.log.read_text().splitlines()
     with Store.open(db) as store:
         assert told(store) == EXPECTED["single"]
 

@@ -56,6 +56,7 @@ def test_lists_are_narrowed(imported: Policy) -> None:
             "preemptor": ("--preemptor", "team-b/c15-pre26"),
             "victim": ("--victim", "team-a/c15-p17"),
             "pod": ("--pod", "team-a/c15-p17"),
+            "of default": ("--victim", "c15-p2"),
             "likely": ("--confidence", "likely"),
         }.items()
     }
@@ -69,6 +70,7 @@ def test_lists_are_narrowed(imported: Policy) -> None:
         "preemptor": 2,
         "victim": 2,
         "pod": 2,
+        "of default": 1,
         "likely": 0,
     }
 

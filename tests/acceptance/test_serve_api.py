@@ -24,10 +24,16 @@ from tests.support.serving import Serving
 
 @pytest.fixture(scope="module")
 def db(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> str:
-    """Two full nodes with a pod each, one pod that waits, and an environment."""
+    """Two full nodes with a pod each, one pod that waits, and an environment.
+
+    And a node with a pod without an owner, which is never a victim.
+    """
     path = str(tmp_path_factory.mktemp("api") / "policy.db")
     shutil.copy(sqlite_template, path)
     objects = [a_node("n0"), a_node("n1"), a_pod("low-0", node="n0"), a_pod("low-1", node="n1")]
+    bare = a_pod("bare", node="n2", priority=99)
+    del bare["metadata"]["ownerReferences"]
+    objects += [a_node("n2"), bare]
     with Store.open(path) as store:
         found = from_dicts([*objects, a_pod("high", priority=9)])
         store.record.import_objects("default", found, at_ms=serving.NOW_MS, source="test")
@@ -147,7 +153,11 @@ def test_what_if_records_nothing(service: Serving, db: str) -> None:
     [
         ({"removed_nodes": ["n9"]}, 409, "there is no node `n9` in the cluster"),
         ({"pods": ["shop/none"]}, 409, "shop/none"),
-        ({"manifests": [{"kind": "Node", "metadata": {"name": "x"}}]}, 400, "not that of a pod"),
+        (
+            {"manifests": [{"kind": "Node", "metadata": {"name": "x"}}]},
+            400,
+            "body: `manifests[0]` is not that of a pod: it holds an object of kind `Node`",
+        ),
         ({"depth": 0}, 400, "depth"),
         ({"environment": "none"}, 404, "none"),
     ],
@@ -161,6 +171,99 @@ def test_what_if_says_what_is_wrong(
         "application/problem+json",
     )
     assert detail in found.json()["detail"]
+
+
+def a_list(*items: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "List", "items": list(items)}
+
+
+def test_pods_of_a_list_wait_as_well(service: Serving) -> None:
+    """`kubectl get pods -o json` gives a List."""
+    found = what_if(
+        service, manifests=[a_list(a_pod("a", priority=5), a_pod("b", priority=5))], depth=1
+    ).json()
+    assert [s["pod"] for s in found["steps"] if s["depth"] == 1] == ["shop/a", "shop/b"]
+
+
+def test_pods_that_do_not_come_back_are_named(service: Serving) -> None:
+    """What a removed node takes with it is said, also where nothing has to be decided for it."""
+    found = what_if(service, removed_nodes=["n2"]).json()
+    assert (found["steps"], found["lost"]) == ([], ["shop/bare"])
+
+
+NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "x"}}
+DEPLOYMENT = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x"}}
+BROKEN = {"metadata": {"name": "x"}, "spec": {"priority": "high"}}
+
+
+@pytest.mark.parametrize(
+    ("manifests", "detail"),
+    [
+        (
+            [a_list(a_pod("a", priority=5), NODE)],
+            "body: `manifests[0]` is not that of a pod: it holds an object of kind `Node`",
+        ),
+        (
+            [a_pod("a", priority=5), a_list(a_pod("b", priority=5), DEPLOYMENT)],
+            "body: `manifests[1]` is not that of a pod: it holds an object of kind `Deployment`",
+        ),
+        ([a_list()], "body: `manifests[0]` is not that of a pod: it holds nothing"),
+        (
+            [a_pod("a", priority=5), a_list(a_pod("a", priority=5))],
+            "body: `manifests[1]`: pod `shop/a` is given twice",
+        ),
+        (
+            [a_pod("a", priority=5), BROKEN],
+            "body: `manifests[1]`: Pod x: spec.priority: expected a whole number, got the"
+            " string `high`",
+        ),
+    ],
+)
+def test_a_manifest_that_holds_more_than_pods_is_refused(
+    service: Serving, manifests: list[dict[str, Any]], detail: str
+) -> None:
+    """Nothing of a manifest is left out of the answer silently."""
+    found = what_if(service, manifests=manifests)
+    assert (found.status_code, found.json()["detail"]) == (400, detail)
+
+
+def decided(service: Serving, **body: Any) -> httpx.Response:
+    return service.client.post(f"{service.url}/api/v1/decide", json={"environment": "prod", **body})
+
+
+def test_the_pod_of_a_list_is_decided(service: Serving) -> None:
+    one, alone = (
+        decided(service, manifest=m).json()
+        for m in (a_list(a_pod("a", priority=5)), a_pod("a", priority=5))
+    )
+    assert (
+        (one["preemptor"], one["node"]) == (alone["preemptor"], alone["node"]) == ("shop/a", "n0")
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "detail"),
+    [
+        (
+            {"manifest": a_list(a_pod("a", priority=5), a_pod("b", priority=5))},
+            400,
+            "body: `manifest` holds 2 pods, and one is decided",
+        ),
+        ({"manifest": a_pod("high", priority=5)}, 409, "the cluster has a pod `shop/high`"),
+        ({"pod": "none"}, 409, "no pod `default/none` in the cluster"),
+        (
+            {"manifest": BROKEN},
+            400,
+            "body: `manifest`: Pod x: spec.priority: expected a whole number, got the"
+            " string `high`",
+        ),
+    ],
+)
+def test_decide_says_what_is_wrong(
+    service: Serving, body: dict[str, Any], status: int, detail: str
+) -> None:
+    found = decided(service, **body)
+    assert (found.status_code, found.json()["detail"]) == (status, detail)
 
 
 def activated(service: Serving, key: str, **body: str) -> httpx.Response:

@@ -129,6 +129,22 @@ def test_filters_ask_for_nothing_hidden(
     assert found == [[]] * len(found)
 
 
+def test_times_and_pods_are_typed_as_on_the_command_line(
+    service: Serving, tokens: dict[str, str]
+) -> None:
+    """A duration is that before now; a pod without a namespace is in `default`."""
+
+    def victims(query: str) -> list[list[str]]:
+        found = get(service, tokens, "all", f"/api/v1/observations?{query}").json()
+        return [[v["victim"] for v in one["victims"]] for one in found["observations"]]
+
+    assert {query: victims(query) for query in ("victim=c15-p2", "victim=c15-p2&until=36500d")} == {
+        "victim=c15-p2": [["default/c15-p2"]],
+        "victim=c15-p2&until=36500d": [],
+    }
+    assert victims("since=36500d") == victims("")
+
+
 def test_the_pages_of_a_limited_viewer(service: Serving, tokens: dict[str, str]) -> None:
     """The list has their part; neither sums nor other rules; the first page counts theirs."""
     page = get(service, tokens, "own", "/observed?rules=kube-1.36").text

@@ -152,6 +152,32 @@ def test_what_has_no_effect_is_refused(
     assert (status, kind, field in detail) == (400, "invalid", True)
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "detail"),
+    [
+        (
+            "/decisions?since=",
+            None,
+            "query: `since`: `` is not a time such as `2026-11-21T08:00:00Z`, `yesterday 14:02`,"
+            " `14:05` or `2 hours ago`",
+        ),
+        ("/observations?until=", None, "query: `until`: `` is not an RFC 3339 time"),
+        ("/clusters/default/state?at=", None, "query: `at`: `` is not an RFC 3339 time"),
+        ("/decide", {"environment": "prod"}, "body: give either `pod` or `manifest`"),
+        (
+            "/clusters/default/state?revision=1&at=2030-01-01T00:00:00Z",
+            None,
+            "query: give `revision` or `at`, not both",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_in_words(
+    service: Serving, path: str, body: dict[str, Any] | None, detail: str
+) -> None:
+    """An empty time is none, and what is wrong with two fields together names both."""
+    assert problem(asked(service, path, body)) == (400, "invalid", detail)
+
+
 def numbers(answer: httpx.Response) -> list[int]:
     return [json.loads(line)["id"] for line in answer.text.splitlines()]
 

@@ -625,6 +625,7 @@ class Supposed(_Answer):
     rules: str
     rule_set_digest: Digest
     steps: list[SupposedStep]
+    lost: Annotated[list[PodName], Meta(description="Pods of removed nodes that do not come back.")]
 
 
 ComparedResult: Any = _made(

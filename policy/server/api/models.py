@@ -10,6 +10,7 @@ NAME = Field(min_length=1, max_length=253)
 
 
 _POD: Final = "namespace/name; without a namespace it is in `default`."
+_INSTANT: Final = "RFC 3339, `yesterday 14:02`, or `7d` before now"
 
 
 class _Strict(BaseModel):
@@ -27,7 +28,7 @@ class DecisionsExportQuery(_Strict):
     since: str | None = Field(
         None,
         max_length=60,
-        description="For this instant or later: RFC 3339, `yesterday 14:02`, or `7d` before now.",
+        description=f"For this instant or later: {_INSTANT}.",
     )
     until: str | None = Field(
         None, max_length=60, description="For an instant before this one, in the same forms."
@@ -82,8 +83,7 @@ class ObservationsQuery(_Strict):
     since: str | None = Field(
         None,
         max_length=60,
-        description="That happened at this instant or later: RFC 3339, `yesterday 14:02`, or `7d`"
-        " before now.",
+        description=f"That happened at this instant or later: {_INSTANT}.",
     )
     until: str | None = Field(
         None, max_length=60, description="That happened before this instant, in the same forms."
@@ -168,7 +168,7 @@ class DryRunRequest(_Strict):
 
     environment: str = NAME
     pod: str | None = Field(
-        None, min_length=1, max_length=317, description="A pending pod: namespace/name."
+        None, min_length=1, max_length=317, description=f"A pending pod: {_POD}"
     )
     manifest: dict[str, Any] | None = Field(
         None, description="In its place, a pod that is not in the state."
@@ -188,10 +188,13 @@ class WhatIf(_Strict):
     pods: list[str] = Field(
         default_factory=list,
         max_length=200,
-        description="Pending pods, namespace/name; without any, and no change, all of them.",
+        description="Pending pods, namespace/name, without a namespace in `default`; without any,"
+        " and no manifest or removed node, all of them.",
     )
     manifests: list[dict[str, Any]] = Field(
-        default_factory=list, max_length=200, description="Pods that wait as well."
+        default_factory=list,
+        max_length=200,
+        description="Pods that wait as well, or Lists of them.",
     )
     priority_classes: dict[str, Annotated[int, Field(gt=-(2**31), lt=2**31)]] = Field(
         default_factory=dict, description="Values of classes, known or new."

@@ -151,7 +151,7 @@ def _described_stream(stream: Stream) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "string"}
     if stream.part is not None:
         schema["description"] = f"Each line is a `{stream.part.__name__}` as JSON."
-    named = stream.media_type == "application/x-ndjson"
+    named = stream.media_type != "text/event-stream"  # the others are files
     return {
         "operationId": stream.name,
         "summary": stream.summary,

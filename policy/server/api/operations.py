@@ -164,11 +164,17 @@ def _validated(model: type[BaseModel], value: Any, where: str) -> BaseModel:
         return model.model_validate(value)
     except ValidationError as exc:
         errors = [
-            {"in": where, "field": ".".join(map(str, e["loc"])), "message": e["msg"]}
+            {
+                "in": where,
+                "field": ".".join(map(str, e["loc"])),
+                "message": e["msg"].removeprefix("Value error, "),
+            }
             for e in exc.errors(include_url=False, include_context=False, include_input=False)
         ]
         first = errors[0]
-        told = f"{where}: `{first['field']}`: {first['message']}"
+        # What is wrong with several fields together is about none of them.
+        field = f"`{first['field']}`: " if first["field"] else ""
+        told = f"{where}: {field}{first['message']}"
         raise Failure(400, "invalid", told, errors=errors) from exc
 
 

@@ -87,7 +87,7 @@ def _read(content: bytes, snapshot: Snapshot) -> Pod | str:
     except (msgspec.MsgspecError, RecursionError, TypeError) as exc:
         return f"not a pod: {exc}"
     except ManifestError as exc:
-        return str(exc).partition("\n")[0]
+        return exc.problems[0].of_object
     return pods[0] if pods else "not a pod"
 
 
