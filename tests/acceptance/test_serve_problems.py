@@ -152,16 +152,16 @@ def test_what_has_no_effect_is_refused(
     assert (status, kind, field in detail) == (400, "invalid", True)
 
 
+NO_TIME = (
+    "`` is not a time such as `2026-11-21T08:00:00Z`, `yesterday 14:02`, `14:05` or `2 hours ago`"
+)
+
+
 @pytest.mark.parametrize(
     ("path", "body", "detail"),
     [
-        (
-            "/decisions?since=",
-            None,
-            "query: `since`: `` is not a time such as `2026-11-21T08:00:00Z`, `yesterday 14:02`,"
-            " `14:05` or `2 hours ago`",
-        ),
-        ("/observations?until=", None, "query: `until`: `` is not an RFC 3339 time"),
+        ("/decisions?since=", None, f"query: `since`: {NO_TIME}"),
+        ("/observations?until=", None, f"query: `until`: {NO_TIME}"),
         ("/clusters/default/state?at=", None, "query: `at`: `` is not an RFC 3339 time"),
         ("/decide", {"environment": "prod"}, "body: give either `pod` or `manifest`"),
         (
