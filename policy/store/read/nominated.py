@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 from sqlalchemy import text as sql_text
 
 from policy.store.state.versions import FINISHED
@@ -39,7 +39,7 @@ def nominated_to(connection: Connection, node: str) -> list[NominatedPod]:
             _NOMINATED_NOW,
             p.nominated_node == node,
             # Schedulers before 1.34 leave it in the status of a pod that is bound.
-            p.node == "",
+            func.length(p.node) == 0,  # the index of nodes is not the one to look in
             p.phase.not_in(FINISHED),
         )
         pods = sorted(connection.execute(waiting), key=lambda row: (-row.priority, row.key))

@@ -8,8 +8,9 @@ WITH waiting AS MATERIALIZED (
     FROM $clusters c
     CROSS JOIN pods p
     WHERE p.cluster_id = c.id AND p.valid_to IS NULL AND p.nominated_node <> ''
-          -- Schedulers before 1.34 leave it in the status of a pod that is bound.
-          AND p.node = '' AND p.phase NOT IN ('Succeeded', 'Failed')
+          -- Schedulers before 1.34 leave it in the status of a pod that is bound. By its length: the
+          -- index of nodes is not the one to look in.
+          AND length(p.node) = 0 AND p.phase NOT IN ('Succeeded', 'Failed')
 ),
 dated AS MATERIALIZED (
     SELECT s.cluster, s.pod, s.made_revision,
