@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from policy.audit.documents import instant
 from policy.store import EnvironmentRow, LedgerHead, Store
+from policy.store.observed import VerdictClass
 from policy.store.read.figures import DAY_MS, HOUR_MS, BrokenBudget, Evicted, NominatedPod
 
 VERDICTS: Final = 1000
@@ -17,10 +18,8 @@ BUDGETS: Final = 200
 """Evictions that are looked at for the budgets that they violated, the newest."""
 LINES: Final = 10
 """Of a list of the most, or of the longest."""
-AGREES: Final = "same"
+AGREES: Final = VerdictClass.SAME.value
 """Verdict of an observed preemption that the rules decide in the same way."""
-ANSWERED: Final = "answered"
-"""Verdict of one that a decision of the service answered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +39,7 @@ class ClusterHealth:
     @property
     def observed(self) -> int:
         """Those that the cluster's scheduler decided itself."""
-        return sum(self.verdicts.values()) - self.verdicts.get(ANSWERED, 0)
+        return sum(self.verdicts.values()) - self.verdicts.get(VerdictClass.ANSWERED.value, 0)
 
     @property
     def same(self) -> int:

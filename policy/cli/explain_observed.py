@@ -10,6 +10,7 @@ from policy.audit.observed.documents import document
 from policy.cli import options, output, session
 from policy.cli.exits import Exit
 from policy.store import NotFound, StoredDecision
+from policy.store.observed import VerdictClass
 
 if TYPE_CHECKING:
     from policy.decision.groups import GroupDecision
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from policy.store.observed import ObservationRow
 
 PREFIX: Final = "observed:"
-_ANSWERED: Final = "answered"
-"""Verdict of a preemption that a decision of the record answered."""
 
 
 def _found(store: Store, text: str) -> ObservationRow:
@@ -59,7 +58,11 @@ def explained(db: str, text: str, form: str) -> int:
         _print(row)
         output.line()
         if again is None:
-            output.line(why if row.verdict == _ANSWERED else f"It cannot be decided again: {why}")
+            output.line(
+                why
+                if row.verdict == VerdictClass.ANSWERED
+                else f"It cannot be decided again: {why}"
+            )
             return Exit.OK
         output.line(f"Decided again by {row.rule_set}, all potential nodes examined")
         if isinstance(again, GroupDecision):
@@ -82,7 +85,7 @@ def _document(again: StoredDecision | GroupDecision) -> dict[str, Any]:
 
 
 def _again(store: Store, row: ObservationRow) -> tuple[StoredDecision | GroupDecision | None, str]:
-    if row.verdict == _ANSWERED:
+    if row.verdict == VerdictClass.ANSWERED:
         number = row.detail["decision"]
         return None, f"`policy explain {number}` says why: it is what decision {number} answered"
     try:

@@ -145,7 +145,7 @@ def command(
 
     require()
     options.need("--tls-cert", tls_cert is not None, "tls_key", "client_ca")
-    # Without tokens nobody is asked who they are, by a certificate neither.
+    # Without tokens every caller is let in: certificates are not checked either.
     options.need("--tokens", tokens is not None, "client_ca")
     options.need("--follow", follow, "kubeconfig", "context", "in_cluster", "cluster")
     if tokens is None and host not in LOOPBACK:

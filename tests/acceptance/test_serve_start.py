@@ -68,7 +68,7 @@ def test_it_does_not_start_with_files_that_fail_later(
 
 
 def test_without_tokens_no_certificate_counts(folder: Path) -> None:
-    """An authority whose certificates nobody asks for protects nothing."""
+    """An authority protects nothing where certificates are not checked."""
     own = ("--tls-cert", "c.pem", "--client-ca", "c.pem")
     status, said = started(folder, *own)
     assert (status, said.splitlines()[-2:]) == (

@@ -137,7 +137,7 @@ def nominated(store: Store) -> list[str]:
 
 
 def test_news_from_before_the_answer_take_nothing_back(store: Store) -> None:
-    """The pod as it was: the room that was promised to it is promised to nobody else."""
+    """The pod as it was: the room that was promised to it is promised to no other pod."""
     answer(store)
     labelled = {**HIGH, "metadata": {**HIGH["metadata"], "labels": {"a": "b"}}}
     assert (follow(store, HIGH, after_ms=SECOND), nominated(store)) == ([], ["shop/high"])

@@ -20,7 +20,7 @@ from policy.server.security.access import Principal
 from policy.server.service import PolicyService
 from policy.store import DecisionRow
 from policy.store.model.decisions import Origin
-from policy.store.read.runs import VERSIONS_LOOKED_AT, PodRun, Runs
+from policy.store.read.runs import VERSIONS_LOOKED_AT, EvictedPod, PodRun, Runs
 from policy.store.record.groups import KIND as GROUP
 
 _LANES: Final = 25
@@ -114,20 +114,7 @@ def _observed(
     service: PolicyService, principal: Principal, namespace: str, name: str
 ) -> list[WorkloadHit]:
     found = service.store.read.observed_evictions(namespace, name, limit=PAGE)
-    return [
-        WorkloadHit(
-            now_ms=one.now_ms,
-            cluster=one.cluster,
-            pod=one.pod,
-            node=one.node,
-            priority=one.priority,
-            run_seconds=one.run_seconds,
-            preemptor=_seen(principal, one.preemptor),
-            observation=one.observation,
-            evicted=True,
-        )
-        for one in found
-    ]
+    return [_hit(principal, one, observation=one.observation, evicted=True) for one in found]
 
 
 def _held(
@@ -136,20 +123,29 @@ def _held(
     """Evictions of batch sessions, and of cycles of pod groups."""
     found = service.store.read.session_evictions(namespace, name, limit=PAGE)
     return [
-        WorkloadHit(
-            now_ms=one.now_ms,
-            cluster=one.cluster,
-            pod=one.pod,
-            node=one.node,
-            priority=one.priority,
-            run_seconds=one.run_seconds,
-            preemptor=_seen(principal, one.preemptor),
+        _hit(
+            principal,
+            one,
             session=one.session,
             group=one.kind == GROUP,
             evicted=one.carried_out,
         )
         for one in found
     ]
+
+
+def _hit(principal: Principal, one: EvictedPod, **by: Any) -> WorkloadHit:
+    """by: what evicted it, and whether it did."""
+    return WorkloadHit(
+        now_ms=one.now_ms,
+        cluster=one.cluster,
+        pod=one.pod,
+        node=one.node,
+        priority=one.priority,
+        run_seconds=one.run_seconds,
+        preemptor=_seen(principal, one.preemptor),
+        **by,
+    )
 
 
 def _seen(principal: Principal, pod: str) -> str:

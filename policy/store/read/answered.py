@@ -15,10 +15,10 @@ from policy.store.state.versions import find_head
 from policy.store.tables import DECISIONS, RULE_SETS, VICTIMS
 
 _BEFORE_MS: Final = 600_000
-"""A scheduler evicts at once when it is answered; an event that it repeats names the last time."""
+"""A scheduler evicts as soon as it is answered, by a clock that may be ahead."""
 
 _AFTER_MS: Final = 60_000
-"""Its clock may be behind the one of the service."""
+"""Its clock may be behind."""
 
 _NEWEST: Final = 10
 """Calls about one pod within that time that are looked at."""

@@ -54,10 +54,9 @@ class Runs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ObservedEviction:
-    """A pod that the cluster's own scheduler evicted."""
+class EvictedPod:
+    """A pod that was evicted by other than a decision of the engine."""
 
-    observation: int
     cluster: str
     now_ms: int
     pod: str
@@ -65,22 +64,22 @@ class ObservedEviction:
     priority: int
     run_seconds: int
     preemptor: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedEviction(EvictedPod):
+    """A pod that the cluster's own scheduler evicted."""
+
+    observation: int
     confidence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionEviction:
+class SessionEviction(EvictedPod):
     """A pod that a batch session, or the cycle of a pod group, evicted."""
 
     session: int
     kind: str  #: of the session: `batch` or `group`
-    cluster: str
-    now_ms: int
-    pod: str
-    node: str
-    priority: int
-    run_seconds: int
-    preemptor: str
     carried_out: bool  #: False where a later state of the cluster contradicts it
 
 
