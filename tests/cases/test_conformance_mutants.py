@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from policy import RuleSet
-from policy.conformance import ConformanceSummary, run
+from policy.conformance import Agreement, run
 from policy.conformance.compare import OVERRIDES
 
 RECORDING = Path(__file__).parents[1] / "data" / "conformance" / "kube-1.35.jsonl.gz"
@@ -47,5 +47,4 @@ MUTANTS: dict[str, dict[str, Any]] = {
 def test_a_mutant_differs(mutant: str) -> None:
     """One changed rule is seen in the recordings."""
     rule_set = RuleSet.load("kube-1.35", overrides=OVERRIDES | MUTANTS[mutant])
-    summary = ConformanceSummary.of(r.verdict for r in run([RECORDING], rule_set))
-    assert summary.differ > 0, mutant
+    assert any(r.verdict is Agreement.DIFFER for r in run([RECORDING], rule_set)), mutant

@@ -118,19 +118,22 @@ def changes(connection: Connection, table: Table) -> Iterator[tuple[Any, str, An
     """(row, column, other value) to try.
 
     Each column of the first row of each cluster, and of a row where it is null, or is not, unlike
-    in those. Every value is tried once, on one of the databases: the hashing is the same.
+    in those. Which columns are hashed does not depend on the database, only how they are read: on
+    Postgres, a column of each type.
     """
     found = connection.execute(select(table).order_by(*table.primary_key)).mappings().all()
     connection.commit()
+    if connection.dialect.name != "sqlite":
+        for column in {(str(c.type), c.nullable): c for c in table.columns}.values():
+            yield found[0], column.name, other_values(column, found[0][column.name])[0]
+        return
     firsts = {row.get("cluster_id"): row for row in reversed(found)}.values()
     for column in table.columns:
         name = column.name
         unlike = {row[name] is None: row for row in reversed(found)} if column.nullable else {}
         for row in [*firsts, *(row for row in unlike.values() if row not in firsts)]:
             values = other_values(column, row[name])
-            if connection.dialect.name != "sqlite" or row is not found[0]:
-                values = values[:1]
-            for value in values:
+            for value in values if row is found[0] else values[:1]:
                 yield row, name, value
 
 
@@ -160,7 +163,7 @@ def test_there_are_rows_in_every_table(fuller_url):
 
 
 def test_every_changed_cell_is_found(fuller_url, tried):
-    """One by one, in every column of every table: verification fails."""
+    """One by one, in every column of every table (`changes`): verification fails."""
     missed, columns, cells = [], set(), 0
     with Store.open(fuller_url) as store, tampering(fuller_url) as connection:
         for table in RECORD:
@@ -173,9 +176,11 @@ def test_every_changed_cell_is_found(fuller_url, tried):
                     missed.append((table.name, name, row[name], value))
                 restored(connection, table, {**row, name: value}, row)
         assert store.ledger.verify().findings == ()
+        every = connection.dialect.name == "sqlite"
     tried(Kind.CHANGED_CELL, cells)
     assert missed == []
-    assert columns == {column for table in RECORD for column in table.columns}
+    assert columns == {c for table in RECORD for c in table.columns} or not every
+    assert {column.table for column in columns} == set(RECORD)
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)

@@ -6,10 +6,13 @@ are not looked at here.
 
 from __future__ import annotations
 
+import functools
 import os
+from collections.abc import Callable
 
 import numpy as np
 import pytest
+import z3
 from hypothesis import HealthCheck, given, settings
 
 from policy.preemption.denials import judged
@@ -39,9 +42,15 @@ def violations(example: Example) -> tuple[int, list[tuple[tuple[str, ...], dict[
             (needs, dict(zip(needs, row, strict=True)))
             for row in set(zip(*values.values(), strict=True))
             # Without figures of the past a variable can have no value: then there is no fact.
-            if None not in row and not plain(fact(*map(literal, row)))
+            if None not in row and not holds(fact, row)
         ]
     return running.size, found
+
+
+@functools.cache
+def holds(fact: Callable[..., z3.BoolRef], values: tuple[object, ...]) -> object:
+    """The value of a fact for these values; the same ones come again in many snapshots."""
+    return plain(fact(*map(literal, values)))
 
 
 @pytest.mark.slow

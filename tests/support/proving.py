@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import z3
@@ -60,10 +61,10 @@ def by_terms(expression: Expression, columns: Columns) -> list[Any] | None:
         return None
     names = {*world.variables, *(r.function for r in world.readings if r.function in VARIABLES)}
     values = {name: raw(columns, name) for name in names}
-    return [
-        _at(term, world, {name: values[name][row] for name in names}, columns.history)
-        for row in range(columns.size)
-    ]
+    rows = [{name: values[name][row] for name in names} for row in range(columns.size)]
+    unlike = {repr(row): row for row in rows}
+    found = {text: _at(term, world, row, columns.history) for text, row in unlike.items()}
+    return [found[repr(row)] for row in rows]
 
 
 def _at(term: Term, world: Declarations, row: dict[str, Any], history: Any) -> Any:
@@ -88,10 +89,15 @@ def _key_read_at(term: Any) -> str:
     A key that is an error itself, `string(32 / 0)`, has any text: what is read there must not
     matter to the error and the value of the whole.
     """
+    key: str = plain(_any_model().eval(term, model_completion=True))
+    return key
+
+
+@functools.cache
+def _any_model() -> z3.ModelRef:
     solver = z3.Solver()
     solver.check()
-    key: str = plain(solver.model().eval(term, model_completion=True))
-    return key
+    return solver.model()
 
 
 def _read(function: str, key: str, row: dict[str, Any], history: Any) -> tuple[bool, Any]:
