@@ -67,8 +67,7 @@ def document(stored: StoredDecision) -> dict[str, Any]:
     del line["carried_out"]  # `not_carried_out` says more
     for name in ("at_ms", "now_ms", "queued_ms"):
         line[name.removesuffix("_ms")] = instant(line.pop(name)) or None
-    watched = row.origin == "extender" and row.revision is None
-    evicted = record.evicted(hypothetical=row.hypothetical or watched)
+    evicted = record.evicted(hypothetical=row.hypothetical or row.is_judgement_only)
     evicted -= {one.pod for one in stored.outcomes}
     whole = {
         **values_of(record),

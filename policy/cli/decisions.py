@@ -78,10 +78,20 @@ def command(
             limit=limit + 1,
         )
     found, more = found[:limit], len(found) > limit
-    # With several clusters in one list, each line says to which it belongs.
+    # With several clusters in one list, each line says to which it belongs; where schedulers asked,
+    # what they were answered: in shadow mode a decision is only a judgement.
     several = len({row.cluster for row in found}) > 1
+    asked = any(row.answer for row in found)
     columns = ("id", "cluster", *SUMMARY[1:]) if several else SUMMARY
-    lines = [{**summary(row), **({"cluster": row.cluster} if several else {})} for row in found]
+    columns = (*columns, "answer") if asked else columns
+    lines = [
+        {
+            **summary(row),
+            **({"cluster": row.cluster} if several else {}),
+            **({"answer": row.answer} if asked else {}),
+        }
+        for row in found
+    ]
     output.rows(lines, form, columns=columns, right=SUMMARY_RIGHT)
     output.say_newest(limit, more=more)
     return Exit.OK

@@ -289,7 +289,7 @@ def activate(
     Example:
       policy env create prod
       policy env activate prod kube-1.36 --reason "as in the cluster"
-      policy env activate prod environments/prod --reason "budgets are hard limits from now on" \
+      policy env activate prod environments/prod --reason "budgets are hard limits from now on" \\
         --require-proof "never:victim.namespace == 'kube-system'"
     """
     from policy.cases import beside, run_beside

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
@@ -102,6 +103,19 @@ def output_of(
 def output_option(function: _Function) -> _Function:
     """`--output FORMAT`"""
     return output_of(*FORMATS)(function)
+
+
+def token_uses_option(function: _Function) -> _Function:
+    """`--token-uses FILE`"""
+    return click.option(
+        "--token-uses",
+        metavar="FILE",
+        type=click.Path(dir_okay=False, path_type=Path),
+        envvar="POLICY_TOKEN_USES",
+        show_envvar=True,
+        help="Where services note when each token was seen last; by default beside the file of "
+        "tokens, with `.used` at the end.",
+    )(function)
 
 
 def raw_option(

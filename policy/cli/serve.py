@@ -65,6 +65,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     show_envvar=True,
     help="Tokens that `policy token create` made. Without it: loopback only, and no questions.",
 )
+@options.token_uses_option
 @click.option(
     "--extender-mode",
     "mode",
@@ -114,6 +115,7 @@ def command(
     tls_key: Path | None,
     client_ca: Path | None,
     tokens: Path | None,
+    token_uses: Path | None,
     mode: str,
     deadline: float,
     on_failure: str | None,
@@ -146,7 +148,7 @@ def command(
     require()
     options.need("--tls-cert", tls_cert is not None, "tls_key", "client_ca")
     # Without tokens every caller is let in: certificates are not checked either.
-    options.need("--tokens", tokens is not None, "client_ca")
+    options.need("--tokens", tokens is not None, "client_ca", "token_uses")
     options.need("--follow", follow, "kubeconfig", "context", "in_cluster", "cluster")
     if tokens is None and host not in LOOPBACK:
         raise options.Misused(
@@ -180,6 +182,7 @@ def command(
         on_failure=OnFailure(on_failure) if on_failure else None,
         deadline_ms=int(deadline * 1000),
         tokens=tokens,
+        token_uses=token_uses,
         tls_cert=tls_cert,
         tls_key=tls_key,
         client_ca=client_ca,

@@ -75,9 +75,12 @@ def create(name: str, role: str, namespaces: str | None, tokens: Path) -> int:
 
 @group.command("list")
 @_TOKENS
+@options.token_uses_option
 @options.output_option
-def list_(tokens: Path, form: str) -> int:
+def list_(tokens: Path, token_uses: Path | None, form: str) -> int:
     """List the tokens, also the revoked ones, with their last use.
+
+    The namespaces of a token that sees all of them are `*`, and null in JSON.
 
     \b
     Example:
@@ -86,17 +89,18 @@ def list_(tokens: Path, form: str) -> int:
     """
     from policy.server.security.tokens import TokenError, TokenFile
 
-    file = TokenFile(tokens)
+    file = TokenFile(tokens, uses=token_uses)
     try:
         found, used = file.tokens(), file.last_used()
     except TokenError as exc:
         output.say(exc.message, help=exc.help)
         return Exit.ERROR
+    every = "*" if form in ("table", "csv") else None
     rows: list[dict[str, Any]] = [
         {
             "name": token.name,
             "role": token.role.value,
-            "namespaces": "all" if token.namespaces is None else ",".join(token.namespaces),
+            "namespaces": every if token.namespaces is None else token.namespaces,
             "created": session.instant(token.created_ms),
             "last_used": session.instant(used.get(token.sha256)),
             "revoked": session.instant(token.revoked_ms),

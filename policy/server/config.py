@@ -43,6 +43,7 @@ class Config:
     on_failure: OnFailure | None = None  #: None: pass-through in shadow, deny in enforce mode
     deadline_ms: int = 1000
     tokens: Path | None = None
+    token_uses: Path | None = None  #: None: beside `tokens`
     tls_cert: Path | None = None
     tls_key: Path | None = None
     client_ca: Path | None = None

@@ -101,6 +101,28 @@ def counts(store: Store) -> dict[str, int]:
     return found
 
 
+@pytest.mark.parametrize(
+    ("mode", "answer", "words"),
+    [("shadow", "offered", "as it had offered"), ("enforce", "chosen", "as decided")],
+)
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_lists_say_what_the_scheduler_was_answered(
+    database_url: str, start: Start, mode: str, answer: str, words: str
+) -> None:
+    """What was only a judgement is not taken for a preemption: on the page, the API, the CLI."""
+    service = start(serving.filled(database_url, run="a"), "--extender-mode", mode)
+    service.preempt(preempts("a")[0]["request"])
+    (line,) = service.get("/api/v1/decisions").json()["decisions"]
+    page = service.get("/decisions").text
+    assert service.stop() == 0
+    listed = [sys.executable, "-m", "policy", "decisions", "--db", database_url]
+    done = subprocess.run([*listed, "--output", "csv"], capture_output=True, text=True, check=True)
+    header, first = (one.split(",") for one in done.stdout.splitlines())
+    assert (line["outcome"], line["answer"]) == ("preempt", answer)
+    assert f"<td>{words}</td>" in page
+    assert dict(zip(header, first, strict=True))["answer"] == answer
+
+
 def test_what_was_only_watched_can_be_explained_and_compared(
     database_url: str, start: Start
 ) -> None:

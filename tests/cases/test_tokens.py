@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from starlette.requests import Request
 
+from policy.cli.app import cli
+from policy.cli.session import instant
 from policy.server.config import Config
 from policy.server.security import access as module
 from policy.server.security.access import Access
@@ -153,3 +156,23 @@ def test_it_is_said_once_that_uses_cannot_be_noted(
         access.close()
     (said,) = [record.getMessage() for record in caplog.records]
     assert said.startswith("when tokens are used is not kept: `/proc/self/attr/tokens.json.used`")
+
+
+def test_uses_are_noted_where_it_is_said(path: Path) -> None:
+    """Beside a file that can only be read nothing is written, and the list shows them."""
+    file = TokenFile(path)
+    secret = file.create("one", Role.VIEWER, namespaces=["all"], now_ms=1)
+    file.create("two", Role.ADMIN, namespaces=None, now_ms=1)
+    uses = path.with_name("uses.json")
+    access = Access(Config(db="unused.db", tokens=path, token_uses=uses), clock=lambda: NOW_MS)
+    assert access.of_secret(secret) is not None
+    access.close()
+    assert sorted(one.name for one in path.parent.iterdir()) == ["tokens.json", "uses.json"]
+    listed = ["token", "list", "--tokens", str(path), "--token-uses", str(uses)]
+    told = json.loads(CliRunner().invoke(cli, [*listed, "-o", "json"]).stdout)
+    assert [(one["name"], one["namespaces"], one["last_used"]) for one in told] == [
+        ("one", ["all"], instant(NOW_MS)),
+        ("two", None, ""),
+    ]
+    table = CliRunner().invoke(cli, listed).stdout.splitlines()
+    assert [line.split()[2] for line in table[2:]] == ["all", "*"]

@@ -88,6 +88,14 @@ class DecisionLine(_Answer):
     rule_set: str
     cluster: str
     origin: str
+    answer: Annotated[
+        str,
+        Meta(
+            description="What the scheduler got that asked: `offered` (all that it had offered, as"
+            " in shadow mode), `chosen` (the decision) or `none` (no candidate). Empty where none"
+            " asked."
+        ),
+    ]
 
 
 class DecisionList(_Answer):

@@ -18,8 +18,6 @@ from policy.server.pages.bars import Bar, bars
 from policy.server.pages.surface import Pages
 from policy.server.security.access import Principal
 from policy.server.service import PolicyService
-from policy.store import DecisionRow
-from policy.store.model.decisions import Origin
 from policy.store.read.figures import HOUR_MS
 from policy.store.record.rule_sets import is_batch
 
@@ -116,7 +114,7 @@ def limited(
     since_ms, until_ms = health.period(service.clock(), days)
     wanted = {"since_ms": since_ms, "cluster": cluster or None}
     rows, lines = views.decisions(service, principal, wanted, limit=_LOOKED_AT)
-    preempting = [row for row in rows if row.outcome == "preempt" and _carried_out(row)]
+    preempting = [row for row in rows if row.outcome == "preempt" and not row.is_judgement_only]
     by_hour = Counter(row.now_ms // HOUR_MS * HOUR_MS for row in preempting)
     read = service.store.read
     evicted = read.evicted_within(
@@ -166,8 +164,3 @@ def age(milliseconds: int) -> str:
         if seconds >= size:
             return f"{seconds // size} {unit}"
     return f"{seconds} s"
-
-
-def _carried_out(row: DecisionRow) -> bool:
-    """Was it more than the judgement of a call that was answered otherwise, as in shadow mode?"""
-    return row.origin != Origin.EXTENDER or row.revision is not None

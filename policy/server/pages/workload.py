@@ -19,7 +19,6 @@ from policy.server.pages.timelines import HEIGHT, MARK, WIDTH, Axis, Strip
 from policy.server.security.access import Principal
 from policy.server.service import PolicyService
 from policy.store import DecisionRow
-from policy.store.model.decisions import Origin
 from policy.store.read.runs import VERSIONS_LOOKED_AT, EvictedPod, PodRun, Runs
 from policy.store.record.groups import KIND as GROUP
 
@@ -106,8 +105,7 @@ def _decided(
 
 def _evicted(row: DecisionRow) -> bool:
     """Was the decision carried out, as far as the record knows?"""
-    carried_out = row.origin != Origin.EXTENDER or row.revision is not None
-    return row.outcome == "preempt" and row.carried_out and carried_out
+    return row.outcome == "preempt" and row.carried_out and not row.is_judgement_only
 
 
 def _observed(

@@ -66,7 +66,7 @@ class Access:
     """Knows the tokens; the file is read again where it changed."""
 
     def __init__(self, config: Config, *, clock: Callable[[], int]) -> None:
-        self._file = TokenFile(config.tokens) if config.tokens else None
+        self._file = TokenFile(config.tokens, uses=config.token_uses) if config.tokens else None
         self._path = config.tokens
         self._clock = clock
         self._lock = threading.Lock()
@@ -204,7 +204,8 @@ class Access:
         except OSError as exc:
             if self._notable:  # once: a secret that is mounted can never be written
                 log.warning(
-                    "when tokens are used is not kept: `%s` cannot be written: %s",
+                    "when tokens are used is not kept: `%s` cannot be written: %s; name another"
+                    " file with --token-uses",
                     self._file.used,
                     exc.strerror,
                 )

@@ -17,7 +17,7 @@ from policy.store import DecisionRow, SessionRow, StoredDecision, StoredSession
 from policy.store.observed import ObservationRow
 from policy.store.record.groups import document_of
 
-_OF_ALL: Final = ("id", "now", "outcome", "node", "rule_set", "origin")
+_OF_ALL: Final = ("id", "now", "outcome", "node", "rule_set", "origin", "answer")
 _OF_OWN: Final = ("preemptor", "priority")
 _OBSERVED_OF_ALL: Final = ("id", "cluster", "now", "node", "confidence", "verdict", "rule_set")
 _OBSERVED_OF_OWN: Final = ("preemptor", "preemptor_uid", "preemptor_kind", "preemptor_priority")
@@ -47,6 +47,7 @@ def _line(principal: Principal, row: DecisionRow, victims: Sequence[Victim]) -> 
         **summary(row),
         "cluster": row.cluster,
         "origin": row.origin,
+        "answer": row.answer,
         "decided_by": row.decided_by,
         "victim_pods": [victim.pod for victim in victims],
     }

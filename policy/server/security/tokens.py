@@ -67,10 +67,14 @@ class _File(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class TokenFile:
-    """A file of tokens. Every change is whole, and made by one process at a time."""
+    """A file of tokens. Every change is whole, and made by one process at a time.
 
-    def __init__(self, path: Path) -> None:
+    uses: the file that says when each token was seen; None for `FILE.used` beside it.
+    """
+
+    def __init__(self, path: Path, *, uses: Path | None = None) -> None:
         self._path = path
+        self.used = path.with_name(path.name + ".used") if uses is None else uses
 
     def create(
         self, name: str, role: Role, *, namespaces: Sequence[str] | None, now_ms: int
@@ -134,11 +138,6 @@ class TokenFile:
         before = self.last_used()
         newest = {k: max(used.get(k, 0), before.get(k, 0)) for k in {*used, *before}}
         _replace(self.used, msgspec.json.encode(newest))
-
-    @property
-    def used(self) -> Path:
-        """The file beside it that says when each token was seen."""
-        return self._path.with_name(self._path.name + ".used")
 
     def _read(self, *, missing_ok: bool = False) -> _File:
         try:

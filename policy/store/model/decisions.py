@@ -75,11 +75,17 @@ class DecisionRow:
     attempt: int | None
     queued_ms: int | None
     carried_out: bool = True  #: False where a later state shows that none of its victims left
+    answer: str = ""  #: that the scheduler got which asked, as `CallAnswer` says; "" where none did
     process_uid: int | None = (
         None  #: user id of the process that wrote it; None in older records, and in a dry run
     )
     process_user: str = ""  #: the system's name of that user
     database_user: str = ""  #: whom Postgres authenticated; "" on SQLite
+
+    @property
+    def is_judgement_only(self) -> bool:
+        """Is it of a call that was answered otherwise, as in shadow mode?"""
+        return self.origin == Origin.EXTENDER and self.revision is None
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> DecisionRow:

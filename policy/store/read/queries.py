@@ -33,6 +33,7 @@ from policy.store.model.decisions import (
     DecisionRow,
     LedgerPosition,
     NominationRow,
+    Origin,
     ServedCall,
     StoredDecision,
 )
@@ -101,6 +102,7 @@ def _base() -> Select[Any]:
             *DECISIONS.c,
             CLUSTERS.c.name.label("cluster"),
             (~contradicted(DECISIONS.c.id, WHOLE)).label("carried_out"),
+            _answer().label("answer"),
             CYCLES.c.at_ms,
             CYCLES.c.actor,
             CYCLES.c.environment,
@@ -117,6 +119,13 @@ def _base() -> Select[Any]:
         # A rule set may have been removed; the decisions that it made are still there.
         .outerjoin(RULE_SETS, RULE_SETS.c.id == DECISIONS.c.rule_set_id)
     )
+
+
+def _answer() -> ColumnElement[str]:
+    """What the scheduler was answered; looked up where one asked."""
+    call = select(EXTENDER_CALLS.c.answer).where(EXTENDER_CALLS.c.decision_id == DECISIONS.c.id)
+    asked = DECISIONS.c.origin == Origin.EXTENDER
+    return case((asked, func.coalesce(call.scalar_subquery(), "")), else_="")
 
 
 def is_digest(text: str) -> bool:
