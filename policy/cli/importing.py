@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -188,12 +187,13 @@ def command(
 def _tell(found: ManifestSet) -> None:
     from policy.cli import import_observed
     from policy.cluster.unmodelled import notices
+    from policy.text import words
     from policy.text.printable import printable
 
     for notice in notices(found.objects):
         output.say(printable(notice))
     if found.skipped:
-        output.say(f"skipped: {_counted(found.skipped)}")
+        output.say(f"skipped: {words.counted(found.skipped)}")
     if found.repeated:
         named = list(found.repeated)
         output.say(
@@ -211,10 +211,6 @@ def _warn_of_strays(stray: StrayPods) -> None:
         more = f" and {stray.count - len(pods)} more" if stray.count > len(pods) else ""
         output.say(f"warning: on nodes that the cluster does not have: {named}{more}")
         output.say("  help: import the nodes too; until then these pods take no part in decisions")
-
-
-def _counted(counts: Counter[str]) -> str:
-    return ", ".join(f"{n} {kind}" for kind, n in sorted(counts.items(), key=lambda c: (-c[1], c)))
 
 
 def _print(

@@ -29,6 +29,7 @@ from policy.cluster.objects import (
     kind_of,
 )
 from policy.manifests import ManifestError, read, read_dicts, resolve
+from policy.manifests.problems import shown
 from policy.simulation.budgets import noted
 from policy.simulation.durations import KnownRuntime, tasks
 from policy.simulation.options import Durations
@@ -39,7 +40,14 @@ from policy.text.system import explained
 EPOCH_MS: Final = 946_684_800_000
 """2000-01-01T00:00:00Z: when a trace begins whose cluster names no instant."""
 
+_NAMED: Final = 3
 _RAN: Final = frozenset({"bind", "evict", "resubmit"})
+_KEYS: Final = {
+    "create": frozenset({"t", "op", "pod"}),
+    "finish": frozenset({"t", "op", "pod", "reason"}),  # why, for people
+    "put": frozenset({"t", "op", "object"}),
+    "remove": frozenset({"t", "op", "kind", "name"}),
+}
 
 
 @dataclass(slots=True)
@@ -52,6 +60,7 @@ class _Read:
     finished: dict[str, int] = field(default_factory=dict)
     changes: list[tuple[int, Change]] = field(default_factory=list)
     last_ms: int = 0
+    unread: set[tuple[str, str]] = field(default_factory=set)  # `op` and a key without meaning
 
 
 def read_trace(
@@ -72,8 +81,11 @@ def read_trace(
             f"{folder}: no folder" if not folder.exists() else f"{folder}: not a folder",
             help="a trace is a folder with `cluster.json` and `events.jsonl`, plain or gzipped",
         )
-    here = _objects(_found(folder, "cluster.json"))
-    others = [] if cluster is None else _objects(Path(cluster))
+    here, passed_over = _objects(_found(folder, "cluster.json"))
+    others: list[ClusterObject] = []
+    if cluster is not None:
+        others, more = _objects(Path(cluster))
+        passed_over += more
     events_file = _found(folder, "events.jsonl")
     classes = [o for o in others if isinstance(o, PriorityClass)]
     classes = classes or [o for o in here if isinstance(o, PriorityClass)]
@@ -88,6 +100,7 @@ def read_trace(
         *_coming(pods, events, truth, start_ms),
     ]
     found, notes = tasks(known, start_ms=start_ms, durations=durations)
+    notes = [*passed_over, *_unread(events_file, events.unread), *notes]
     placed = sum(bool(pod.spec.node_name) for pod in pods)
     if placed:
         notes.append(f"{words.number(placed, 'pod')} came with a node, and gets it anew")
@@ -120,9 +133,30 @@ def _optional(folder: Path, name: str) -> Path | None:
     return next((p for p in (folder / name, folder / f"{name}.gz") if p.is_file()), None)
 
 
-def _objects(path: Path) -> list[ClusterObject]:
+def _objects(path: Path) -> tuple[list[ClusterObject], list[str]]:
+    """The objects of a file, and what was passed over in it, in words."""
     found = read([path])
-    return resolve(found.objects, places=found.places)
+    notes = []
+    if found.skipped:
+        notes.append(f"{path.name}: skipped: {words.counted(found.skipped)}")
+    if found.repeated:
+        notes.append(
+            f"{path.name}: {words.number(len(found.repeated), 'object')} stood more than once and"
+            f" differed; the last one was taken: {_first(list(found.repeated))}"
+        )
+    return resolve(found.objects, places=found.places), notes
+
+
+def _unread(path: Path, keys: Iterable[tuple[str, str]]) -> list[str]:
+    names = [f"{key} of {op}" for op, key in sorted(keys)]
+    said = f"{path.name}: keys that mean nothing, and were not read: {_first(names)}"
+    return [said] if names else []
+
+
+def _first(names: Sequence[str]) -> str:
+    named = ", ".join(f"`{shown(name)}`" for name in names[:_NAMED])
+    more = len(names) - _NAMED
+    return f"{named} and {more} more" if more > 0 else named
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -195,6 +229,8 @@ class _EventReader:
                         f"{place}: unknown `op` {msgspec.json.encode(op).decode()}",
                         help="one of `create`, `finish`, `put`, `remove`",
                     )
+            if not value.keys() <= _KEYS[value["op"]]:
+                found.unread.update((value["op"], k) for k in value.keys() - _KEYS[value["op"]])
         return found
 
     def pods(self) -> list[Pod]:

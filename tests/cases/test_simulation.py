@@ -368,6 +368,27 @@ def test_objects_that_replace_others_stay_whatever_the_trace_says_later(tmp_path
     )
 
 
+def test_what_is_passed_over_in_a_trace_is_said(tmp_path: Path) -> None:
+    """Kinds that decide nothing, objects that stand twice, and keys that no event has."""
+    folder = written(
+        tmp_path,
+        {**create(0, wanting("a", 1)), "node": "n1", "priority": 3},
+        {**finish(9, "a"), "reason": "done"},
+        {**put(9, a_node("n2")), "cpu": 1, "pod": {}},
+    )
+    cluster = json.loads((folder / "cluster.json").read_text())
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}
+    cluster["items"] += [secret, {**secret, "kind": "ConfigMap"}, a_node("n1", cpu="9"), secret]
+    (folder / "cluster.json").write_text(json.dumps(cluster))
+    assert read_trace(folder).notes == [
+        "cluster.json: skipped: 2 Secret, 1 ConfigMap",
+        "cluster.json: 1 object stood more than once and differed; the last one was taken:"
+        " `Node n1`",
+        "events.jsonl: keys that mean nothing, and were not read: `node of create`,"
+        " `priority of create`, `cpu of put` and 1 more",
+    ]
+
+
 def test_pods_that_are_never_scheduled_are_said(tmp_path: Path) -> None:
     """Of another scheduler, or with gates: they make the queue and the waits longer."""
     folder = written(
