@@ -35,6 +35,7 @@ class ClusterHealth:
     head: LedgerHead | None  #: newest entry of its ledger
     #: the newest observed preemptions by verdict, the most frequent first; none without any
     verdicts: Mapping[str, int]
+    simulated: bool = False  #: does it hold simulations and nothing real?
 
     @property
     def observed(self) -> int:
@@ -101,6 +102,7 @@ def health(store: Store, *, cluster: str | None, days: int, now_ms: int) -> Heal
         nominated = read.nominated_pods(cluster, limit=LINES + 1)
         evicted = read.evicted_within(cluster, since_ms=since_ms, until_ms=until_ms, limit=LINES)
         outcomes = read.outcomes_within(cluster, since_ms=since_ms, until_ms=until_ms)
+        simulations = read.simulations()
         broken = read.broken_budgets(cluster, since_ms=since_ms, until_ms=until_ms, limit=BUDGETS)
     by_hour: Counter[int] = Counter()
     sums: dict[str, Counter[str]] = {}
@@ -110,6 +112,10 @@ def health(store: Store, *, cluster: str | None, days: int, now_ms: int) -> Heal
         of["preemptions"] += hour.preemptions
         of["victims"] += hour.victims
         of["pdb_violations"] += hour.pdb_violations
+    # A cluster of its own holds a kept one; a real cluster may hold what was simulated from it.
+    simulated = {one.cluster for one in simulations} - set(ages) | {
+        one.kept_in for one in simulations
+    }
     names = sorted({*ages, *heads, *verdicts, *sums, *(row.cluster for row in environments)})
     return Health(
         since_ms=since_ms,
@@ -130,6 +136,7 @@ def health(store: Store, *, cluster: str | None, days: int, now_ms: int) -> Heal
                 state_at_ms=ages[name].at_ms if name in ages else None,
                 head=heads.get(name),
                 verdicts=verdicts.get(name, {}),
+                simulated=name in simulated,
             )
             for name in names
             if cluster in (None, name)
@@ -223,7 +230,9 @@ def _of_cluster(one: ClusterHealth, now_ms: int) -> dict[str, Any]:
         "pdb_violations": one.pdb_violations,
         "revision": one.revision,
         "state_age_seconds": (
-            None if one.state_at_ms is None else max(0, now_ms - one.state_at_ms) // 1000
+            None
+            if one.state_at_ms is None or one.simulated
+            else max(0, now_ms - one.state_at_ms) // 1000
         ),
         "ledger": (
             None
@@ -233,4 +242,5 @@ def _of_cluster(one: ClusterHealth, now_ms: int) -> dict[str, Any]:
         "observed": one.observed,
         "same": one.same,
         "verdicts": dict(one.verdicts),
+        "simulated": one.simulated,
     }

@@ -13,7 +13,7 @@ _PARTS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "clusters": (
         (
             *("cluster", "preemptions", "victims", "pdb_violations", "revision"),
-            *("state_age_seconds", "observed", "same"),
+            *("state_age_seconds", "simulated", "observed", "same"),
         ),
         (
             *("preemptions", "victims", "pdb_violations", "revision"),

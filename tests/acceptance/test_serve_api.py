@@ -336,6 +336,7 @@ def test_a_recorded_simulation_has_a_page(service: Serving, db: str) -> None:
         [*command, "--db", db, "--output", "html"], capture_output=True, text=True, check=True
     ).stdout
     listed = service.get("/simulations").text
+    assert '<td><a href="/simulations">simulated</a></td>' in service.get("/").text
     number = listed.partition('<a href="/simulations/')[2].partition('"')[0]
     page = service.get(f"/simulations/{number}")
     (ways,) = re.findall(r'<nav aria-label="Pages">.*?</nav>\n', page.text)

@@ -163,6 +163,8 @@ def test_a_simulation_is_a_row_and_its_decisions_can_be_kept(
     assert policy("decisions", "--origin", "simulated", *db).out.count("default/batch-1") == 3
     assert policy("replay", "--all", "--cluster", "case-kube-1.36-0", *db).status == 0
     assert policy("audit", "verify", *db).status == 0
+    told = json.loads(policy("report", "health", *db, "--output", "json").out)["clusters"]
+    assert [(one["simulated"], one["state_age_seconds"]) for one in told] == [(True, None)] * 2
     again = policy(*arguments, "--keep", "case")
     assert (again.status, "there is a cluster `case-kube-1.36-0` already" in again.err) == (1, True)
 

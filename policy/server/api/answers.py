@@ -351,11 +351,14 @@ class ClusterFigures(_Answer):
     victims: int
     pdb_violations: int
     revision: int | None
-    state_age_seconds: int | None
+    state_age_seconds: Annotated[
+        int | None, Meta(description="Null without a state, and where it is a simulated one.")
+    ]
     ledger: LedgerPlace | None
     observed: Annotated[int, Meta(description="Newest preemptions of its own scheduler.")]
     same: Annotated[int, Meta(description="Of these, that the rules decide in the same way.")]
     verdicts: dict[str, int]
+    simulated: Annotated[bool, Meta(description="Does it hold simulations and nothing real?")]
 
 
 class ActiveRules(_Answer):
