@@ -18,7 +18,7 @@ from policy.preemption.columns import history_key
 from policy.preemption.decide import DecisionError
 from policy.rules import RuleSet
 from policy.store import Store, StoredSession
-from policy.store.record.groups import document_of
+from policy.store.record.groups import KIND, document_of
 
 PREFIX: Final = "group:"
 """Before the number of a group's cycle, where decisions are named by their numbers."""
@@ -50,7 +50,7 @@ class ComparingCycles:
         """ids: of the cycles; ascending order within a cluster is cheap."""
         replayer = GroupReplayer(store)
         for number in ids:
-            stored = store.read.session(number)
+            stored = store.read.session(number, kind=KIND)
             try:
                 yield _compared(replayer, stored, self.rules)
             except Incomplete as exc:

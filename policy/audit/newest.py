@@ -71,10 +71,7 @@ def judge_one(
         if not rows:
             raise NotFound(f"there is no decision {wanted}")
     else:
-        row = store.read.session(int(wanted.removeprefix(PREFIX))).row
-        if row.kind != KIND:
-            raise NotFound(f"there is no cycle {row.id} of a pod group")
-        cycles = [row]
+        cycles = [store.read.session(int(wanted.removeprefix(PREFIX)), kind=KIND).row]
     (found,) = _judged(store, rules, rows, cycles, JudgedBefore() if known is None else known)
     return rows[0] if rows else cycles[0], found
 

@@ -290,5 +290,5 @@ def replayed(db: str, ids: Sequence[int], workers: Workers, *, cluster: str, for
 
 def _rows(store: Store, ids: Sequence[int], cluster: str) -> list[SessionRow]:
     if ids:
-        return [store.read.session(number).row for number in sorted(set(ids))]
+        return [store.read.session(number, kind="batch").row for number in sorted(set(ids))]
     return sorted(store.read.sessions(cluster, kind="batch"), key=lambda row: row.id)

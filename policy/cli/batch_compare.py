@@ -109,7 +109,7 @@ def compare(id: int, rules: str, environment: str, db: str, anyway: bool, form: 
         chosen = env.chosen_batch(store, environment=environment, cluster="", given=given)
         other = chosen.rules
         require_division(other, anyway=anyway)
-        row = store.read.session(id).row
+        row = store.read.session(id, kind="batch").row
         try:
             snapshot, recorded = SessionReplayer(store).inputs_of(row)
         except Incomplete as exc:

@@ -23,7 +23,7 @@ def printed(db: str, id: int, *, job: str | None, node: str, form: str) -> int:
     from policy.store import NotFound
 
     with session.open_store(db) as store:
-        stored = store.read.session(id)
+        stored = store.read.session(id, kind="batch")
         if job is not None:
             require_job(stored, job)
         try:

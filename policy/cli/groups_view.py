@@ -202,15 +202,10 @@ def print_causes(
 
 
 def cycle(store: Store, number: int) -> StoredSession:
-    """A recorded cycle of a pod group. Raises Misused for another session."""
+    """A recorded cycle of a pod group. Raises NotFound, also for a batch session."""
     from policy.store.record.groups import KIND
 
-    stored = store.read.session(number)
-    if stored.row.kind != KIND:
-        raise options.Misused(
-            f"session {number} is no cycle of a pod group", help=f"try `session:{number}`"
-        )
-    return stored
+    return store.read.session(number, kind=KIND)
 
 
 def explained(db: str, number: int, form: str) -> int:

@@ -57,6 +57,7 @@ def command(
     from policy.audit.decisions import over
     from policy.audit.replay import replayed
     from policy.cli import replay_view
+    from policy.store.record.groups import KIND
 
     if (len(decisions) > 0) + (since is not None) + everything != 1:
         raise options.Misused("give decisions, `--since` or `--all`, and only one of them")
@@ -67,7 +68,7 @@ def command(
             raise options.Misused("give decisions or cycles of pod groups, not both at once")
         options.refuse_beside("cycles of pod groups", cycles, "cluster")
         with session.open_store(db) as store:
-            rows = [store.read.session(n).row for n in sorted(set(cycles))]
+            rows = [store.read.session(n, kind=KIND).row for n in sorted(set(cycles))]
         return _groups(db, rows, workers, form)
     held = [number for text in decisions if (number := options.session_id(text)) is not None]
     if held:
@@ -90,8 +91,6 @@ def command(
         )
         if decisions:
             return done
-        from policy.store.record.groups import KIND
-
         least = options.millis(since) or 0
         rows = [r for r in store.read.sessions(cluster, kind=KIND) if r.now_ms >= least]
         if not rows:

@@ -15,7 +15,7 @@ from policy.server import views
 from policy.server.security import scope
 from policy.server.security.access import Principal
 from policy.server.service import PolicyService
-from policy.store import NotFound, SessionRow
+from policy.store import SessionRow
 from policy.store.record.groups import KIND, document_of
 
 
@@ -67,13 +67,7 @@ def cycle(service: PolicyService, principal: Principal, wanted: str) -> dict[str
     Raises NotFound, also where the viewer may not know of it.
     """
     number = int(wanted) if wanted.isascii() and wanted.isdigit() and len(wanted) < 19 else 0
-    missing = NotFound(f"there is no cycle {number} of a pod group")
-    try:
-        stored = service.store.read.session(number, namespaces=principal.namespaces)
-    except NotFound:
-        raise missing from None
-    if stored.row.kind != KIND:
-        raise missing
+    stored = service.store.read.session(number, kind=KIND, namespaces=principal.namespaces)
     if principal.limited:
         return scope.cycle(principal, stored)
     row = stored.row

@@ -192,7 +192,7 @@ def test_pods_of_another_scheduler_are_pointed_out(
         (["run", "--rules", "kube-bach"], "did you mean `kube-batch`?"),
         (["run", "--cluster", "nowhere"], "there is no cluster `nowhere`"),
         (["explain", "7"], "there is no session 7"),
-        (["replay", "7"], "there is no session 7"),
+        (["replay", "7"], "there is no batch session 7"),
         (["replay", "--all", "--cluster", "nowhere"], "there is no cluster `nowhere`"),
     ],
 )

@@ -90,8 +90,13 @@ LISTS = (
 
 
 def test_a_number_that_is_no_cycle(policy: Policy, db: tuple[str, str]) -> None:
-    done = policy("what-if", *db, "--at", "group:7")
-    assert (done.status != 0, "there is no session 7" in done.err) == (True, True)
+    said = "there is no cycle 7 of a pod group"
+    for command in (["what-if", "--at"], ["replay"], ["explain"]):
+        done = policy(*command, "group:7", *db)
+        assert (done.status, said in done.err) == (1, True), (command, done.err)
+    done = policy("batch", "replay", "1", *db)
+    said = "there is no batch session 1\n  help: there is cycle 1 of a pod group"
+    assert (done.status, said in done.err) == (1, True), done.err
 
 
 def test_cycles_are_compared_by_several_processes(policy: Policy, db: tuple[str, str]) -> None:

@@ -310,7 +310,7 @@ def test_a_change_opens_side_by_side(service: Serving, more: str) -> None:
         ("rules=protected&n=x", 400, "`n` is a number from 1 to 500"),
         ("rules=protected&open=x", 400, "`open` is the number of a decision, or group:NUMBER"),
         ("rules=protected&open=99", 404, "there is no decision 99"),
-        ("rules=protected&open=group:99", 404, "there is no session 99"),
+        ("rules=protected&open=group:99", 404, "there is no cycle 99 of a pod group"),
         ("rules=protected&cluster=none", 404, "there is no cluster `none`"),
     ],
 )

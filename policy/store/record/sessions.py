@@ -230,6 +230,12 @@ def write_rows(
     return session_id, lines
 
 
+_NAMES: Final[Mapping[str | None, str]] = {
+    "batch": "batch session {}",
+    "group": "cycle {} of a pod group",
+}
+
+
 def sessions(
     connection: Connection,
     cluster: str | None = None,
@@ -300,12 +306,18 @@ def evicted_in(connection: Connection, ids: Sequence[int]) -> dict[int, tuple[st
 
 
 def session(
-    connection: Connection, session_id: int, *, namespaces: Collection[str] | None = None
+    connection: Connection,
+    session_id: int,
+    *,
+    kind: str | None = None,
+    namespaces: Collection[str] | None = None,
 ) -> StoredSession:
-    """A session with its steps; `namespaces` as `sessions` has it. Raises NotFound."""
+    """A session with its steps; `kind` and `namespaces` as `sessions` has them. Raises NotFound."""
     found = sessions(connection, session_id=session_id, hypothetical=None, namespaces=namespaces)
-    if not found:
-        raise NotFound(f"there is no session {session_id}")
+    if not found or kind not in (None, found[0].kind):
+        named = _NAMES.get(kind, "session {}").format(session_id)
+        other = _NAMES[found[0].kind].format(session_id) if found else ""
+        raise NotFound(f"there is no {named}", help=f"there is {other}" if other else "")
     document = connection.execute(
         select(SESSIONS.c.document).where(SESSIONS.c.id == session_id)
     ).scalar_one()
