@@ -228,7 +228,7 @@ def test_what_is_wrong_with_the_filter_is_said_beside_it(
 ) -> None:
     """The form keeps what was typed, and a cluster that is not there is named."""
     for query, told in (
-        ("verdict=x", "`verdict`: Input should be &#39;same&#39;"),
+        ("verdict=x", "`verdict`: not one of `same`"),
         ("since=someday&node=n1", "`since`: "),
         ("cluster=nowhere", "nowhere"),
         ("color=red", "`color`: "),

@@ -232,8 +232,8 @@ def test_what_is_wrong_with_a_filter_is_said_beside_it(
     said = {
         "since=7x": (400, "`since`: `7x` is not a time such as"),
         "workload=shop/web": (400, "`workload`: `shop/web` is not namespace/Kind/name"),
-        "origin=observed": (400, "`origin`: Input should be"),
-        "color=red": (400, "`color`: Extra inputs are not permitted"),
+        "origin=observed": (400, "`origin`: not one of `decided`, `extender` or `simulated`"),
+        "color=red": (400, "`color`: there is no such parameter"),
         "node=a&node=b": (400, "`node` is given twice"),
         "cluster=none": (404, "there is no cluster"),
     }

@@ -167,15 +167,47 @@ def _validated(model: type[BaseModel], value: Any, where: str) -> BaseModel:
             {
                 "in": where,
                 "field": ".".join(map(str, e["loc"])),
-                "message": e["msg"].removeprefix("Value error, "),
+                "message": _words(e, where),
             }
-            for e in exc.errors(include_url=False, include_context=False, include_input=False)
+            for e in exc.errors(include_url=False, include_input=False)
         ]
         first = errors[0]
         # What is wrong with several fields together is about none of them.
         field = f"`{first['field']}`: " if first["field"] else ""
         told = f"{where}: {field}{first['message']}"
         raise Failure(400, "invalid", told, errors=errors) from exc
+
+
+def _words(error: Mapping[str, Any], where: str) -> str:
+    """What is wrong with one field, as the command line says it."""
+    context = error.get("ctx", {})
+    match error["type"]:
+        case "extra_forbidden":
+            return f"there is no such {'parameter' if where == 'query' else 'key'}"
+        case "missing":
+            return "it is missing"
+        case "literal_error":
+            return f"not one of {context['expected'].replace(chr(39), '`')}"
+        case "int_parsing" | "int_type" | "int_from_float":
+            return "not a whole number"
+        case "bool_parsing" | "bool_type":
+            return "neither `true` nor `false`"
+        case "string_type":
+            return "not a text"
+        case "list_type":
+            return "not a list"
+        case "greater_than_equal":
+            return f"less than {context['ge']}"
+        case "less_than_equal":
+            return f"more than {context['le']}"
+        case "string_too_long":
+            return f"longer than {context['max_length']} characters"
+        case "too_long":
+            return f"more than {context['max_length']} of them"
+        case "string_too_short" | "too_short":
+            return "it is empty" if context["min_length"] == 1 else "too short"
+    said: str = error["msg"]
+    return said.removeprefix("Value error, ")
 
 
 def _response(request: Request, operation: ApiOperation, result: ApiResult) -> Response:
