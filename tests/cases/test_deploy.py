@@ -16,6 +16,7 @@ from policy.server.metrics import Metrics
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 BASE = DEPLOY / "base"
+_OF_PODS = "podMetricsEndpoints"
 KUSTOMIZATIONS = sorted(file.parent for file in DEPLOY.rglob("kustomization.yaml"))
 
 
@@ -57,7 +58,8 @@ def test_it_is_of_the_schema(manifest: dict[str, Any]) -> None:
     """Unknown and misspelt fields are errors; kinds of other projects have another schema."""
     match manifest["apiVersion"].partition("/")[0]:
         case "monitoring.coreos.com":
-            assert set(manifest["spec"]) == {"selector", "endpoints"}
+            endpoints = "endpoints" if manifest["kind"] == "ServiceMonitor" else _OF_PODS
+            assert set(manifest["spec"]) == {"selector", endpoints}
         case "kustomize.config.k8s.io":
             assert set(manifest) == {"apiVersion", "kind", "namespace", "resources"}
         case "kubescheduler.config.k8s.io":
@@ -102,6 +104,15 @@ def test_the_folders_belong_together() -> None:
         ("POLICY_DB", "policy-database", "url"),
         ("POLICY_READER_DB", "policy-database", "reader-url"),
     }
+
+
+def test_prometheus_finds_the_follower() -> None:
+    """By the label of its pods, at a port that they have."""
+    asked = of_kind("PodMonitor", DEPLOY / "follow")["spec"]
+    template = of_kind("Deployment", DEPLOY / "follow")["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    assert asked["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    assert [one["port"] for one in asked[_OF_PODS]] == [p["name"] for p in container["ports"]]
 
 
 def test_only_who_follows_reaches_the_api_server() -> None:
