@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, TypeAlias, TypeVar, cast
 from policy.cli import options
 from policy.cli.streams import Sink, sink
 from policy.text.csv_cells import csv_cell
+from policy.text.plain import plain
 from policy.text.printable import is_printable, json_escaped, printable, yaml_escaped
 from policy.text.words import number as number
 
@@ -252,7 +252,7 @@ def _csv(found: Sequence[Row], columns: Sequence[str], *, header: bool) -> None:
 def _json(value: Any, *, indent: int | None) -> str:
     import json
 
-    text = json.dumps(_plain(value), indent=indent, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(plain(value), indent=indent, ensure_ascii=False, allow_nan=False)
     return json_escaped(text)
 
 
@@ -261,25 +261,9 @@ def as_yaml(value: Any) -> str:
     import yaml
 
     text: str = yaml.dump(
-        _plain(value), Dumper=_dumper(), sort_keys=False, allow_unicode=True, width=100
+        plain(value), Dumper=_dumper(), sort_keys=False, allow_unicode=True, width=100
     )
     return yaml_escaped(text)
-
-
-def _plain(value: Any) -> Any:
-    """Only what JSON and YAML know; a text of the database stays a text."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, bytes):
-        return value.decode(errors="backslashreplace")
-    if isinstance(value, float) and not math.isfinite(value):
-        # JSON has no number for them; as texts they are what Postgres' own JSON has.
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    return str(value)
 
 
 @cache

@@ -328,6 +328,13 @@ def test_the_document_names_exports_and_events(service: Serving) -> None:
     assert "Idempotency-Key" in [p["name"] for p in write["parameters"]]
 
 
+def test_sql_answers_what_json_has_no_word_for(service: Serving) -> None:
+    """Numbers without end and bytes, as the command line writes them."""
+    body = {"sql": "SELECT 1e999 AS a, -1e999 AS b, x'41ff' AS c, 1.5 AS d, NULL AS e"}
+    answer = service.client.post(f"{service.url}/api/v1/sql", json=body).json()
+    assert answer["rows"] == [["Infinity", "-Infinity", "A\\xff", 1.5, None]]
+
+
 def test_a_recorded_simulation_has_a_page(service: Serving, db: str) -> None:
     """It is the page that the command writes, with ways back; its own style sheet is let in."""
     trace = Path(__file__).parents[2] / "examples" / "simulation" / "trace"

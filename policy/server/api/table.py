@@ -21,6 +21,7 @@ from policy.server.security.tokens import Role
 from policy.server.sql import run_sql
 from policy.store.read.saved_queries import saved_queries
 from policy.store.read.sql import parameters_in
+from policy.text.plain import plain
 
 
 def wanted_of(query: models.DecisionsExportQuery, *, now_ms: int) -> dict[str, Any]:
@@ -324,7 +325,7 @@ def _sql(asked: ApiRequest) -> ApiResult:
     if unused:
         raise Failure(400, "invalid", f"body: the query has no parameter `{unused[0][:80]}`")
     found = run_sql(asked.service, asked.principal, body.sql, body.parameters, limit=body.limit)
-    return ApiResult(document=found)
+    return ApiResult(document={**found, "rows": plain(found["rows"])})
 
 
 def _problem(asked: ApiRequest) -> ApiResult:
