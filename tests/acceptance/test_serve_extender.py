@@ -123,6 +123,22 @@ def test_lists_say_what_the_scheduler_was_answered(
     assert dict(zip(header, first, strict=True))["answer"] == answer
 
 
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_a_victim_that_is_offered_twice_is_answered_once(database_url: str, start: Start) -> None:
+    """As it is recorded: the scheduler would delete it twice."""
+    service = start(serving.filled(database_url, run="a"), "--extender-mode", "enforce")
+    request = json.loads(preempts("a")[0]["request"])
+    for victims in (request["NodeNameToVictims"] or request["NodeNameToMetaVictims"]).values():
+        victims["Pods"] *= 2
+    ((node, answered),) = service.preempt(request).items()
+    assert service.stop() == 0
+    with Store.open(database_url) as store:
+        stored = store.read.decision("1")
+    recorded = [victim.uid for victim in stored.record.victims]
+    assert (stored.row.node, recorded) == (node, answered)
+    assert len(answered) == len(set(answered)) < len(offered(request)[node])
+
+
 def test_what_was_only_watched_can_be_explained_and_compared(
     database_url: str, start: Start
 ) -> None:

@@ -438,12 +438,19 @@ def _answer_of(decision: Decision) -> CallAnswer:
 
 
 def _chosen(decision: Decision, offer: tuple[OfferedNode, ...]) -> tuple[OfferedNode, ...]:
-    """The offered candidate that was decided for; none where there is no preemption."""
+    """The offered candidate that was decided for; none where there is no preemption.
+
+    Each victim once, as it is recorded, however often it was offered.
+    """
     if decision.outcome is not Outcome.PREEMPT:
         return ()
     violations = decision.candidates.pdb_violations[0]
     return tuple(
-        OfferedNode(node=one.node, victims=one.victims, pdb_violations=violations)
+        OfferedNode(
+            node=one.node,
+            victims=tuple(dict.fromkeys(one.victims)),
+            pdb_violations=violations,
+        )
         for one in offer
         if one.node == decision.node
     )
