@@ -20,13 +20,12 @@ from policy.manifests import ManifestSet, default_classes, resolve
 from policy.manifests.collected import StreamEntry
 from policy.manifests.filled import filled_in
 from policy.manifests.not_modelled import not_modelled
-from policy.manifests.problems import shown
+from policy.manifests.problems import first_of
 from policy.observing.model import Preemption
 from policy.store import ImportResult, NotFound, PruneScope, Store
 from policy.store.observed import ClusterIdentity
 
 _LONGEST_SOURCE: Final = 200
-_NAMED: Final = 3
 
 
 def store(
@@ -171,13 +170,6 @@ def _warn_of_defaults(classes: Sequence[PriorityClass]) -> None:
     if len(classes) > 1:
         names = [f"PriorityClass {c.metadata.name}" for c in classes]
         output.say(
-            f"warning: more than one global default: {first(names)}; pods without a class get"
+            f"warning: more than one global default: {first_of(names)}; pods without a class get"
             f" the lowest, {classes[0].metadata.name} ({classes[0].value})"
         )
-
-
-def first(names: Sequence[str]) -> str:
-    """The first few names, and how many more there are."""
-    more = len(names) - _NAMED
-    text = ", ".join(f"`{shown(name)}`" for name in names[:_NAMED])
-    return f"{text} and {more} more" if more > 0 else text

@@ -185,8 +185,8 @@ def command(
 
 
 def _tell(found: ManifestSet) -> None:
-    from policy.cli import import_observed
     from policy.cluster.unmodelled import notices
+    from policy.manifests.problems import first_of
     from policy.text import words
     from policy.text.printable import printable
 
@@ -198,7 +198,7 @@ def _tell(found: ManifestSet) -> None:
         named = list(found.repeated)
         output.say(
             f"{output.number(len(named), 'object')} stood more than once and"
-            f" differed; the last one was taken: {import_observed.first(named)}"
+            f" differed; the last one was taken: {first_of(named)}"
         )
 
 

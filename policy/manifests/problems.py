@@ -12,6 +12,7 @@ SHOWN: Final = 20
 
 
 _SHOWN_CHARACTERS: Final = 80
+_NAMED: Final = 3
 
 
 def shown(text: str) -> str:
@@ -22,6 +23,13 @@ def shown(text: str) -> str:
             c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in cut
         )
     return cut if len(text) <= _SHOWN_CHARACTERS else f"{cut}..."
+
+
+def first_of(names: Sequence[str]) -> str:
+    """The first few names, and how many more there are."""
+    more = len(names) - _NAMED
+    text = ", ".join(f"`{shown(name)}`" for name in names[:_NAMED])
+    return f"{text} and {more} more" if more > 0 else text
 
 
 class ManifestError(Exception):

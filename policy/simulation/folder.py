@@ -29,7 +29,7 @@ from policy.cluster.objects import (
     kind_of,
 )
 from policy.manifests import ManifestError, read, read_dicts, resolve
-from policy.manifests.problems import shown
+from policy.manifests.problems import first_of
 from policy.simulation.budgets import noted
 from policy.simulation.durations import KnownRuntime, tasks
 from policy.simulation.options import Durations
@@ -40,7 +40,6 @@ from policy.text.system import explained
 EPOCH_MS: Final = 946_684_800_000
 """2000-01-01T00:00:00Z: when a trace begins whose cluster names no instant."""
 
-_NAMED: Final = 3
 _RAN: Final = frozenset({"bind", "evict", "resubmit"})
 _KEYS: Final = {
     "create": frozenset({"t", "op", "pod"}),
@@ -142,21 +141,15 @@ def _objects(path: Path) -> tuple[list[ClusterObject], list[str]]:
     if found.repeated:
         notes.append(
             f"{path.name}: {words.number(len(found.repeated), 'object')} stood more than once and"
-            f" differed; the last one was taken: {_first(list(found.repeated))}"
+            f" differed; the last one was taken: {first_of(list(found.repeated))}"
         )
     return resolve(found.objects, places=found.places), notes
 
 
 def _unread(path: Path, keys: Iterable[tuple[str, str]]) -> list[str]:
     names = [f"{key} of {op}" for op, key in sorted(keys)]
-    said = f"{path.name}: keys that mean nothing, and were not read: {_first(names)}"
+    said = f"{path.name}: keys that mean nothing, and were not read: {first_of(names)}"
     return [said] if names else []
-
-
-def _first(names: Sequence[str]) -> str:
-    named = ", ".join(f"`{shown(name)}`" for name in names[:_NAMED])
-    more = len(names) - _NAMED
-    return f"{named} and {more} more" if more > 0 else named
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
