@@ -119,8 +119,10 @@ def watching(
         thread.start()
         yield found
         stop.set()
-        server.end_watches()
-        thread.join(10)
+        ends = time.monotonic() + 10
+        while thread.is_alive() and time.monotonic() < ends:
+            server.end_watches()  # again: one may have begun since
+            thread.join(0.1)
         connection.close()
         assert not thread.is_alive()
 
