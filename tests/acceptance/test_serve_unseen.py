@@ -25,7 +25,7 @@ from tests.support import serving
 HIDDEN = {
     "/": {
         *("activations", "environments", "hour_totals", "decision_totals", "ledger"),
-        *("nominations", "v_nominations", "v_pdb_violations", "pods", "revisions"),
+        *("nominations", "v_nominations", "v_pdb_violations", "pods", "revisions", "simulations"),
     },
     "/decisions": {"hour_totals"},
     "/decisions/1": {"nodes", "pods", "nominations", "nomination_ends", "revisions"},
