@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, TypeAlias, TypeVar, cast
 from policy.cli import options
 from policy.cli.streams import Sink, sink
 from policy.text.csv_cells import csv_cell
-from policy.text.plain import plain
 from policy.text.printable import is_printable, json_escaped, printable, yaml_escaped
 from policy.text.words import number as number
 
@@ -252,6 +251,8 @@ def _csv(found: Sequence[Row], columns: Sequence[str], *, header: bool) -> None:
 def _json(value: Any, *, indent: int | None) -> str:
     import json
 
+    from policy.text.plain import plain
+
     text = json.dumps(plain(value), indent=indent, ensure_ascii=False, allow_nan=False)
     return json_escaped(text)
 
@@ -259,6 +260,8 @@ def _json(value: Any, *, indent: int | None) -> str:
 def as_yaml(value: Any) -> str:
     """YAML in which every character shows itself."""
     import yaml
+
+    from policy.text.plain import plain
 
     text: str = yaml.dump(
         plain(value), Dumper=_dumper(), sort_keys=False, allow_unicode=True, width=100
