@@ -102,7 +102,7 @@ def health(store: Store, *, cluster: str | None, days: int, now_ms: int) -> Heal
         nominated = read.nominated_pods(cluster, limit=LINES + 1)
         evicted = read.evicted_within(cluster, since_ms=since_ms, until_ms=until_ms, limit=LINES)
         outcomes = read.outcomes_within(cluster, since_ms=since_ms, until_ms=until_ms)
-        simulations = read.simulations()
+        under, kept = read.simulated_clusters()
         broken = read.broken_budgets(cluster, since_ms=since_ms, until_ms=until_ms, limit=BUDGETS)
     by_hour: Counter[int] = Counter()
     sums: dict[str, Counter[str]] = {}
@@ -113,9 +113,7 @@ def health(store: Store, *, cluster: str | None, days: int, now_ms: int) -> Heal
         of["victims"] += hour.victims
         of["pdb_violations"] += hour.pdb_violations
     # A cluster of its own holds a kept one; a real cluster may hold what was simulated from it.
-    simulated = {one.cluster for one in simulations} - set(ages) | {
-        one.kept_in for one in simulations
-    }
+    simulated = under - set(ages) | kept
     names = sorted({*ages, *heads, *verdicts, *sums, *(row.cluster for row in environments)})
     return Health(
         since_ms=since_ms,

@@ -186,20 +186,12 @@ def command(
 
 def _tell(found: ManifestSet) -> None:
     from policy.cluster.unmodelled import notices
-    from policy.manifests.problems import first_of
-    from policy.text import words
     from policy.text.printable import printable
 
     for notice in notices(found.objects):
         output.say(printable(notice))
-    if found.skipped:
-        output.say(f"skipped: {words.counted(found.skipped)}")
-    if found.repeated:
-        named = list(found.repeated)
-        output.say(
-            f"{output.number(len(named), 'object')} stood more than once and"
-            f" differed; the last one was taken: {first_of(named)}"
-        )
+    for sentence in found.passed_over():
+        output.say(sentence)
 
 
 def _warn_of_strays(stray: StrayPods) -> None:

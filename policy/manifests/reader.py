@@ -24,8 +24,9 @@ from policy.manifests import fields, kinds, limits, odd, sources, yaml_values
 from policy.manifests.collected import Collected, ReadFrom, SeenClaim, Stop, StreamEntry
 from policy.manifests.json_texts import EndOfList, Items, JsonError, JsonPart, Parts, TooLarge
 from policy.manifests.limits import Limits
-from policy.manifests.problems import ManifestError, shown
+from policy.manifests.problems import ManifestError, first_of, shown
 from policy.observing.events import EventError, claim_of
+from policy.text import words
 from policy.text.problems import Problem
 from policy.text.yaml12 import YamlError
 from policy.typed import prepared
@@ -55,6 +56,18 @@ class ManifestSet:
     #: objects that stood more than once and differed (`Pod default/web`), and how often they were
     #: replaced; the last one was taken
     repeated: Counter[str]
+
+    def passed_over(self) -> list[str]:
+        """What was skipped or replaced, in words."""
+        told = []
+        if self.skipped:
+            told.append(f"skipped: {words.counted(self.skipped)}")
+        if self.repeated:
+            told.append(
+                f"{words.number(len(self.repeated), 'object')} stood more than once and differed;"
+                f" the last one was taken: {first_of(list(self.repeated))}"
+            )
+        return told
 
 
 def read(

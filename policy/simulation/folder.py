@@ -135,14 +135,7 @@ def _optional(folder: Path, name: str) -> Path | None:
 def _objects(path: Path) -> tuple[list[ClusterObject], list[str]]:
     """The objects of a file, and what was passed over in it, in words."""
     found = read([path])
-    notes = []
-    if found.skipped:
-        notes.append(f"{path.name}: skipped: {words.counted(found.skipped)}")
-    if found.repeated:
-        notes.append(
-            f"{path.name}: {words.number(len(found.repeated), 'object')} stood more than once and"
-            f" differed; the last one was taken: {first_of(list(found.repeated))}"
-        )
+    notes = [f"{path.name}: {sentence}" for sentence in found.passed_over()]
     return resolve(found.objects, places=found.places), notes
 
 

@@ -72,6 +72,7 @@ class ReadFace(Face):
     evicted_in = reads(sessions.evicted_in)
     sessions = reads(sessions.sessions)
     simulations = reads(simulating.simulations)
+    simulated_clusters = reads(simulating.simulated_clusters)
     simulation_document = reads(simulating.simulation_document)
     simulation_documents = reads(simulating.simulation_documents)
     environment = reads(environments.environment)

@@ -116,6 +116,14 @@ def simulation_document(connection: Connection, number: int) -> tuple[str, str]:
     return str(found.options), str(found.result)
 
 
+def simulated_clusters(connection: Connection) -> tuple[set[str], set[str]]:
+    """Clusters under which simulations are recorded, and those that hold their decisions."""
+    c = SIMULATIONS.c
+    query = select(CLUSTERS.c.name, c.kept_in).join(CLUSTERS, CLUSTERS.c.id == c.cluster_id)
+    found = connection.execute(query.distinct()).all()
+    return {under for under, _ in found}, {kept for _, kept in found if kept}
+
+
 def simulations(connection: Connection) -> list[SimulationRow]:
     """The recorded simulations, the newest first."""
     c = SIMULATIONS.c
