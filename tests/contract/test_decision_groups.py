@@ -49,6 +49,12 @@ def scheduler(journal: StoreJournal, **options: Any) -> Scheduler:
     return Scheduler(journal, RULES, clock=lambda: NOW_MS, seed=7, **options)
 
 
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine ends no group early."""
+    monkeypatch.setattr(group, "LONGEST_SECONDS", 60)
+
+
 @pytest.fixture
 def journal(database_url: str) -> Iterator[StoreJournal]:
     with Store.open(database_url) as store:
@@ -89,7 +95,6 @@ def test_the_rows_are_those_of_decisions_one_by_one(
     found = []
     for url, largest in zip(two_databases, (1, 64), strict=True):
         monkeypatch.setattr(group, "LARGEST", largest)
-        monkeypatch.setattr(group, "LONGEST_SECONDS", 60)
         with Store.open(url) as store:
             steps = list(scheduler(filled(store)).run())
             found.append(every_row(store))

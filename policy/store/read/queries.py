@@ -350,15 +350,18 @@ def decisions(
     **wanted: Unpack[DecisionFilter],
 ) -> list[DecisionRow]:
     """Decisions, newest first (with `after_id`: walking forward from there)."""
-    query = _filtered(connection, _base(), cluster, wanted)
+    c = DECISIONS.c
+    page = _filtered(connection, select(c.id), cluster, wanted)
     if before_id is not None:
-        query = query.where(DECISIONS.c.id < before_id)
+        page = page.where(c.id < before_id)
     if after_id is not None:
-        query = query.where(DECISIONS.c.id > after_id).order_by(DECISIONS.c.id)
-    else:
-        query = query.order_by(DECISIONS.c.id.desc())
+        page = page.where(c.id > after_id)
+    order = c.id.desc() if after_id is None else c.id
     if limit is not None:
-        query = query.limit(limit)
+        page = page.order_by(order).limit(limit)
+    # What else is told of them is looked up for the page alone: joined before, Postgres may walk
+    # through the cycles of all decisions that are newer than a page far back.
+    query = _base().where(c.id.in_(page)).order_by(order)
     return [DecisionRow.of(row._asdict()) for row in connection.execute(query)]
 
 
