@@ -58,7 +58,6 @@ from policy.store.tables import (
 from policy.typed import prepared
 
 _FEW: Final = 2_000
-_SOME: Final = 100_000
 """Decisions of which each is looked at sooner than a page of others is found by walking back."""
 _IDS: Final = 500
 _HYPOTHETICAL: Final = sql_text("decisions.hypothetical")
@@ -162,11 +161,10 @@ def _filtered(
     for given in (wanted.get("namespace"), wanted.get("namespaces")):
         if given is None:
             continue
-        # Few that are left by another filter are looked at one by one, a namespace of many is not.
-        most = 0 if rare is not None else _SOME if shared else _FEW
         names = [given] if isinstance(given, str) else sorted(given)
+        # Where another filter leaves few, these are looked at one by one.
         listed, condition = _in_namespaces(
-            connection, names, clusters, outcome=wanted.get("outcome"), most=most
+            connection, names, clusters, outcome=wanted.get("outcome"), listing=rare is None
         )
         query = query.where(condition)
         found_by |= listed
@@ -174,8 +172,9 @@ def _filtered(
         query = query.where(_with_victim(connection, v.pod == victim))
     if (pod := wanted.get("pod")) is not None:
         hit = select(v.decision_id).where(v.pod == pod)
-        own = select(c.id).where(c.preemptor == pod)
-        query = query.where(c.id.in_(own.union_all(hit)))
+        ids = select(c.id).where(c.preemptor == pod).union_all(hit)
+        few = _few(connection, ids)
+        query = query.where(c.id.in_(ids if few is None else few))
     if (workload := wanted.get("workload")) is not None:
         of, _, owner = workload.partition("/")
         its = and_(v.cluster_id.in_(clusters), v.namespace == of, v.owner == owner)
@@ -224,7 +223,7 @@ def _rare(
 ) -> ColumnElement[Any] | None:
     """The first of the columns in which only few decisions are as they have to be."""
     for column, values in shared:
-        if _few(connection, select(DECISIONS.c.id).where(_one_of(column, values)), _FEW):
+        if _few(connection, select(DECISIONS.c.id).where(_one_of(column, values))) is not None:
             return column
     return None
 
@@ -266,9 +265,9 @@ def _in_time(
 def _with_victim(connection: Connection, its: ColumnElement[bool]) -> ColumnElement[bool]:
     """Decisions that have such a victim."""
     c, v = DECISIONS.c, VICTIMS.c
-    hit = select(v.decision_id).where(its)
-    if _few(connection, hit, _FEW):
-        return c.id.in_(hit)
+    ids = _few(connection, select(v.decision_id).where(its))
+    if ids is not None:
+        return c.id.in_(ids)
     return select(1).where(v.decision_id == c.id, its).exists()
 
 
@@ -282,9 +281,9 @@ def _with_victim_named(
     owner = and_(v.namespace == namespace, v.owner.in_(owners))
     # Each by an index of its own.
     owned = select(v.decision_id).where(v.cluster_id.in_(clusters), owner)
-    hit = select(v.decision_id).where(pod).union_all(owned)
-    if _few(connection, hit, _FEW):
-        return c.id.in_(hit)
+    ids = _few(connection, select(v.decision_id).where(pod).union_all(owned))
+    if ids is not None:
+        return c.id.in_(ids)
     return select(1).where(v.decision_id == c.id, or_(pod, owner)).exists()
 
 
@@ -310,34 +309,39 @@ def _in_namespaces(
     clusters: Sequence[int],
     *,
     outcome: str | None,
-    most: int,
+    listing: bool,
 ) -> tuple[bool, ColumnElement[bool]]:
     """Decisions whose preemptor or any of whose victims is of the namespaces.
 
-    outcome: those that are listed have it, where it is one of decisions. most: so many of them are
-    listed, which is said first; more are found by walking back.
+    outcome: that they have beside, which leaves fewer. listing: few are listed, which is said
+    first; more are found by walking back.
     """
     c, v = DECISIONS.c, VICTIMS.c
     own = select(c.id).where(c.preemptor_namespace.in_(namespaces))
-    theirs = select(1).where(v.decision_id == c.id, v.namespace.in_(namespaces)).exists()
+    theirs = select(1).where(v.decision_id == c.id, v.namespace.in_(namespaces))
     if outcome in _WITHOUT_VICTIMS:
         # Hardly any of these has victims, and the index by namespace has the outcome.
         own = own.where(c.outcome == outcome)
         kept = func.coalesce(c.outcome, null())  # from its index, which finds far more
-        others = select(c.id).where(_WOULD_PREEMPT, kept == outcome, theirs)
+        others = select(c.id).where(_WOULD_PREEMPT, kept == outcome, theirs.exists())
     else:
         its = and_(v.cluster_id.in_(clusters), v.namespace.in_(namespaces))
         others = select(v.decision_id).where(its)
-    ids = own.union_all(others)
-    if most and _few(connection, ids, most):
+    ids = _few(connection, own.union_all(others)) if listing else None
+    if ids is not None:
         return True, c.id.in_(ids)
-    # A long list is longer to sort than a page of decisions is to find by walking back.
-    return False, or_(c.preemptor_namespace.in_(namespaces), theirs)
+    # With an OFFSET Postgres looks up the victims of one decision after the other; without, it may
+    # first gather those of the whole record.
+    return False, or_(c.preemptor_namespace.in_(namespaces), theirs.offset(0).exists())
 
 
-def _few(connection: Connection, ids: Select[Any] | CompoundSelect[Any], most: int) -> bool:
-    found = select(func.count()).select_from(ids.limit(most + 1).subquery())
-    return bool(connection.execute(found).scalar_one() <= most)
+def _few(connection: Connection, ids: Select[Any] | CompoundSelect[Any]) -> list[int] | None:
+    """The ids where they are few.
+
+    Given as they are, and not as a query, they cannot be taken for more than there are.
+    """
+    found = list(connection.execute(ids.limit(_FEW + 1)).scalars())
+    return found if len(found) <= _FEW else None
 
 
 def decisions(
