@@ -17,6 +17,7 @@ from policy.server.security.access import Access
 from policy.server.security.tokens import Role, TokenFile
 from policy.server.service import PolicyService
 from policy.store import Store
+from tests.acceptance.test_serve_sessions import hold
 from tests.contract.builders import BY_HAND, NOW, a_cluster, a_decision, made_on, the_changes
 from tests.contract.filled import observe
 from tests.contract.plans import statements
@@ -35,6 +36,8 @@ HIDDEN = {
         *("pod_disruption_budgets", "priority_classes"),
     },
     "/observed": {"gaps"},
+    "/sessions": set(),
+    "/sessions/1": set(),
 }
 """By page, what is read for sections that only those who see all namespaces are shown."""
 
@@ -52,7 +55,7 @@ def tokens(folder: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> Path:
-    """A decision and an observed preemption, each with victims."""
+    """A decision, an observed preemption and a batch session, each with victims."""
     made = tmp_path_factory.mktemp("unseen")
     db = made / "policy.db"
     db.write_bytes(sqlite_template.read_bytes())
@@ -70,6 +73,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> P
             at_ms=NOW,
         )
         observe(store, "default")
+    hold(str(db), made)
     return made
 
 
