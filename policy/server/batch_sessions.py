@@ -16,9 +16,9 @@ from policy.store import SessionRow
 from policy.store.record.sessions import KIND
 
 STEPS: Final = 200
-"""Of a session, that a page shows together."""
+"""Steps of a session that a page shows together."""
 JOBS: Final = 50
-"""Jobs that still wait, of those that a page says why."""
+"""Jobs that still wait of which a page says why."""
 
 
 def sessions(

@@ -259,11 +259,13 @@ def test_long_sessions_are_read_page_by_page(
     started = serving.serve(str(longer), tmp_path, "--tokens", tokens["file"], environment="")
     started.ready()
     try:
+        first = words(got(started, tokens["all"], "/sessions/1"))
         pages = followed(started, tokens["all"], "/sessions/1")
         own = followed(started, tokens["lab"], "/sessions/1")
         effects = followed(started, tokens["all"], "/sessions/1?show=effects")
     finally:
         assert started.stop() == 0
+    assert "Steps: 449, 200 to a page" in first
     assert [len(rows) for rows, _ in pages] == [200, 200, 49]
     assert [row[0] for rows, _ in pages for row in rows] == [str(i) for i in range(1, 450)]
     assert [address for _, address in pages[:-1]] == [

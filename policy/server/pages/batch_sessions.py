@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from policy.audit.sentences import session_ended
 from policy.server import batch_sessions
-from policy.server.batch_sessions import JOBS, STEPS
+from policy.server.batch_sessions import STEPS
 from policy.server.http import in_thread
 from policy.server.pages.surface import PAGE, Pages, after
 from policy.server.security.access import Principal
@@ -71,7 +71,7 @@ def _one(
         ),
         "effective": effective,
         "all": told["bound"] + told["evicted"] if effective else found["count"],
-        "most": JOBS,
+        "page": STEPS,
         "address": address,
         "first": "" if behind is None else start,
         "next": f"{address}?{urlencode(more)}" if more else "",
@@ -91,6 +91,7 @@ def _own(service: PolicyService, principal: Principal, wanted: str, behind: int)
         "told": told,
         "steps": shown,
         "behind": behind,
+        "page": STEPS,
         "first": address if behind else "",
         "next": f"{address}?after={behind + len(shown)}" if more else "",
     }

@@ -262,7 +262,8 @@ def sessions(
     """
     query = (
         select(
-            SESSIONS,
+            # Not the document, which may be larger than all the rest.
+            *(column for column in SESSIONS.c if column.name in _ROW_FIELDS),
             CLUSTERS.c.name.label("cluster"),
             func.coalesce(RULE_SETS.c.name, "").label("rule_set"),
             func.coalesce(RULE_SETS.c.digest, "").label("rule_set_digest"),
