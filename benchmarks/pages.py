@@ -96,11 +96,13 @@ def addresses(db: str) -> Iterator[str]:
         yield f"/workloads/{quote(namespace)}/{quote(workload)}"
     yield f"/nodes/{quote(hit.node or '')}"
     yield from ("/rules", "/rules/kube-1.35", "/rules/kube-1.35?diff=kube-1.34")
-    yield from ("/compare", "/groups", "/observed", "/environments", "/simulations", "/api")
+    yield from ("/compare", "/groups", "/sessions", "/observed", "/environments", "/simulations")
+    yield "/api"
     yield from ("/sql", "/sql?" + urlencode({"q": "SELECT * FROM v_victims LIMIT 50"}))
     yield from (f"/api/v1/decisions?{given}" for given in lists)
     yield f"/api/v1/decisions/{hit.id}"
-    yield from ("/api/v1/observations", "/api/v1/groups", "/api/v1/rule-sets", "/api/v1/ledger")
+    yield from ("/api/v1/observations", "/api/v1/groups", "/api/v1/sessions", "/api/v1/rule-sets")
+    yield "/api/v1/ledger"
     yield f"/api/v1/clusters/{newest.cluster}/revisions"
 
 

@@ -53,6 +53,15 @@ def cycle_ended(document: Mapping[str, Any]) -> str:
     return said[document["outcome"]]
 
 
+def session_ended(*, bound: int, evicted: int, waiting: int) -> str:
+    """What a batch session came to: `bound 2 pods and evicted none; 1 job still waits`."""
+    jobs = number(waiting, "job") if waiting else "no job"
+    evictions = number(evicted, "pod") if evicted else "none"
+    waits = "waits" if waiting < 2 else "wait"
+    bindings = number(bound, "pod") if bound else "no pod"
+    return f"bound {bindings} and evicted {evictions}; {jobs} still {waits}"
+
+
 def counted(budget: BudgetCount) -> str:
     """`shop/web (allowed 1, then 0)`"""
     return f"{budget.budget} (allows {budget.allowed_before} before, {budget.allowed_after} after)"

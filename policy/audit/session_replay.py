@@ -29,8 +29,8 @@ from policy.batch.rules import BatchRules
 from policy.batch.run import run_session
 from policy.cluster.requests import CPU, MEMORY
 from policy.cluster.snapshot import Snapshot
-from policy.store import SessionRow, Store, StoredSession
-from policy.store.record.sessions import document_of
+from policy.store import SessionRow, SessionStep, Store, StoredSession
+from policy.store.record.sessions import document_of, step_document
 from policy.typed import prepared
 
 
@@ -91,7 +91,7 @@ class SessionReplayer:
 
 def recorded_result(stored: StoredSession) -> SessionResult:
     """What the session decided, out of its rows; `changes` are in the revision that it made."""
-    document = document_of(stored)
+    document = stored.document["session"]
     figures = document["open"]
     return SessionResult(
         rules=stored.row.rule_set,
@@ -109,10 +109,7 @@ def recorded_result(stored: StoredSession) -> SessionResult:
             drf=_floats(figures["drf"]),
             queues={name: _queue(queue) for name, queue in figures["queues"].items()},
         ),
-        steps=tuple(
-            msgspec.convert({**_ordered(step), "position": position}, prepared(TaskStep))
-            for position, step in enumerate(document["steps"])
-        ),
+        steps=tuple(recorded_step(at, step) for at, step in enumerate(stored.steps)),
         statements=msgspec.convert(document["statements"], prepared(tuple[StatementRecord, ...])),
         reasons={
             job: msgspec.convert({**_ordered(reason), "job": job}, prepared(JobReason))
@@ -128,6 +125,12 @@ def recorded_result(stored: StoredSession) -> SessionResult:
         ),
         changes=(),
     )
+
+
+def recorded_step(position: int, step: SessionStep) -> TaskStep:
+    """A step as it was, out of its row."""
+    said = _ordered(step_document(step))
+    return msgspec.convert({**said, "position": position}, prepared(TaskStep))
 
 
 def _ordered(said: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from policy.batch.limits import Limit, LimitKind
-from policy.batch.recording import ChoiceRule, NodeAnswer, NodeChoice, Reason, Rejection
+from policy.batch.recording import (
+    ChoiceRule,
+    NodeAnswer,
+    NodeChoice,
+    Reason,
+    Rejection,
+    TaskStep,
+)
 from policy.batch.result import JobReason, SessionResult
 from policy.batch.trials import PlacementTrial
+from policy.text.words import number
 
 _JOB: Final[Mapping[Reason, str]] = {
     Reason.LEFT_OUT: "its queue or its pod group does not exist",
@@ -68,10 +76,11 @@ _NODE: Final[Mapping[str, str]] = {
 def why_waiting(result: SessionResult, job: str) -> list[str]:
     """Why tasks of a job still wait after the session; empty where none does."""
     found = result.reasons.get(job)
-    return [] if found is None else list(_lines(result, found))
+    return [] if found is None else list(waiting_in_words(found, result.taken_back.get(job, ())))
 
 
-def _lines(result: SessionResult, reason: JobReason) -> Iterator[str]:
+def waiting_in_words(reason: JobReason, taken_back: Iterable[tuple[str, int]]) -> Iterator[str]:
+    """Why tasks of a job still wait; taken_back: of the job, as `evictions_taken_back` has it."""
     yield (
         f"{reason.job} (queue {reason.queue or 'unknown'}): {_JOB[reason.reason]};"
         f" minimum {reason.minimum}, ready {reason.ready}, promised {reason.waiting},"
@@ -84,12 +93,39 @@ def _lines(result: SessionResult, reason: JobReason) -> Iterator[str]:
         yield f"{reason.action} found no node for {reason.task}: {_counts(rejection)}"
         for answer in rejection.answers:
             yield from _answer(answer)
-    for statement in result.statements:
-        if statement.job == reason.job and not statement.committed:
-            steps = [result.steps[i] for i in statement.steps]
-            evicted = sum(step.operation == "evict" for step in steps)
-            if evicted:
-                yield f"{statement.action} evicted {evicted} in trial and took all of it back"
+    for action, evicted in taken_back:
+        yield f"{action} evicted {evicted} in trial and took all of it back"
+
+
+def step_in_words(step: TaskStep) -> str:
+    """Why a step had no effect, or why a task got its node; "" where nothing more is known."""
+    if step.rejection is not None and step.rejection.limit is not None:
+        return limit_in_words(step.rejection.limit)
+    if step.rejection is not None:
+        return ", ".join(f"{n} {reason}" for reason, n in step.rejection.nodes.items())
+    if step.refusal is not None:
+        return step.refusal.value
+    return "" if step.choice is None else choice_in_words(step.choice)
+
+
+def spared_in_words(steps: Iterable[TaskStep]) -> Iterator[str]:
+    """Which plugin spared which pods; what follows a line of two blanks more is about it."""
+    for step in steps:
+        rejection = step.rejection
+        answers: tuple[NodeAnswer, ...] = () if rejection is None else rejection.answers
+        if step.answer is not None:
+            answers = (step.answer, *answers)
+        for answer in answers:
+            for plugin, spared in answer.vetoes.items():
+                yield (
+                    f"step {step.position + 1}, {answer.node}: {plugin} spares {', '.join(spared)}"
+                )
+            for protection in answer.protections:
+                yield f"  {protection.task}: {limit_in_words(protection.limit)}"
+        if rejection is not None and not answers:
+            for plugin, pods in rejection.vetoes.items():
+                spared_pods = number(pods, "pod")
+                yield f"step {step.position + 1}: {plugin} spares {spared_pods} on all nodes"
 
 
 def limit_in_words(limit: Limit) -> str:
@@ -128,8 +164,7 @@ def choice_in_words(choice: NodeChoice) -> str:
     """Why a task got its node and no other."""
     passed = ""
     if choice.passed_over:
-        number = "1 node" if choice.passed_over == 1 else f"{choice.passed_over} nodes"
-        passed = f"; {number} before it yielded too little room"
+        passed = f"; {number(choice.passed_over, 'node')} before it yielded too little room"
     if choice.rule is ChoiceRule.NOMINATED:
         return "the node that the pod is nominated to"
     if choice.rule is ChoiceRule.ONLY:
@@ -200,8 +235,8 @@ def _amount(name: str, value: float) -> str:
 
 def _counts(rejection: Rejection) -> str:
     return ", ".join(
-        f"{number} {'node' if number == 1 else 'nodes'}: {_NODE.get(reason, reason)}"
-        for reason, number in sorted(rejection.nodes.items(), key=lambda item: (-item[1], item[0]))
+        f"{number(nodes, 'node')}: {_NODE.get(reason, reason)}"
+        for reason, nodes in sorted(rejection.nodes.items(), key=lambda item: (-item[1], item[0]))
     )
 
 

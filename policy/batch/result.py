@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -11,7 +11,7 @@ from policy.batch.figures import QueueFigures
 from policy.batch.model import TaskGroup, TaskStatus
 from policy.batch.nodes import Crash
 from policy.batch.notes import Note
-from policy.batch.recording import Reason, Rejection, StatementRecord, TaskStep
+from policy.batch.recording import Operation, Reason, Rejection, StatementRecord, TaskStep
 from policy.batch.resources import Resource
 from policy.cluster import canonical
 from policy.cluster.digest import Change
@@ -160,6 +160,12 @@ class SessionResult:
         }
 
     @cached_property
+    def taken_back(self) -> Mapping[str, Sequence[tuple[str, int]]]:
+        """Job -> what was evicted for it in trial, as `evictions_taken_back` has it."""
+        evictions = {step.position for step in self.steps if step.operation is Operation.EVICT}
+        return evictions_taken_back(self.statements, evictions)
+
+    @cached_property
     def canonical(self) -> str:
         """Complete canonical JSON (`policy.cluster.canonical`)."""
         return canonical.text(self.document())
@@ -168,6 +174,21 @@ class SessionResult:
     def digest(self) -> str:
         """`sha256:` and the hash of the canonical text."""
         return canonical.sha256(self.canonical.encode())
+
+
+def evictions_taken_back(
+    statements: Iterable[StatementRecord], evictions: Collection[int]
+) -> dict[str, list[tuple[str, int]]]:
+    """Job -> action and number of evictions of each of its statements that was discarded.
+
+    evictions: positions of all steps that evict. Statements without any are left out.
+    """
+    found: dict[str, list[tuple[str, int]]] = {}
+    for statement in statements:
+        evicted = sum(position in evictions for position in statement.steps)
+        if evicted and not statement.committed:
+            found.setdefault(statement.job, []).append((statement.action, evicted))
+    return found
 
 
 def _floats(values: Mapping[str, float]) -> dict[str, str]:

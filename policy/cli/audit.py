@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from policy.audit.writers import WRITTEN_BY, written_by
 from policy.cli import options, output, session
 from policy.cli.audit_anchor import anchor
 from policy.cli.exits import Exit
@@ -274,7 +275,7 @@ _PRUNING: Final = (
     "cluster",
     "at",
     "actor",
-    *session.WRITTEN_BY,
+    *WRITTEN_BY,
     "older_than",
     "entries",
     "decisions",
@@ -289,7 +290,7 @@ def _pruning(found: Pruning) -> dict[str, Any]:
         "cluster": found.cluster,
         "at": session.instant(found.at_ms),
         "actor": found.actor,
-        **session.written_by(found),
+        **written_by(found),
         "older_than": session.instant(found.older_than_ms),
         "entries": found.entries,
         "decisions": found.decisions,

@@ -13,7 +13,7 @@ from policy.cli import batch_compare, batch_why_not, env, groups_view, options, 
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
-    from policy.cli.batch_view import Shown
+    from policy.audit.session_documents import Shown
     from policy.parts import Workers
     from policy.store import SessionRow, Store
 
@@ -106,6 +106,7 @@ def _counted(sessions: Iterator[Shown], totals: Counter[str]) -> Iterator[Shown]
 
 
 def _print_sessions(sessions: Iterator[Shown], form: str) -> None:
+    from policy.audit import session_documents
     from policy.cli import batch_view
 
     if form == "table":
@@ -115,10 +116,10 @@ def _print_sessions(sessions: Iterator[Shown], form: str) -> None:
             batch_view.print_result(one)
     elif form == "jsonl":  # one line as soon as it is held
         for one in sessions:
-            output.document(batch_view.document(one), form)
+            output.document(session_documents.document(one), form)
     else:
         held = output.watched(sessions, "holding sessions")
-        output.document([batch_view.document(one) for one in held], form)
+        output.document([session_documents.document(one) for one in held], form)
 
 
 group.add_command(batch_compare.compare)
@@ -141,7 +142,7 @@ def sessions(db: str, cluster: str | None, limit: int, form: str) -> int:
       policy batch sessions
       policy batch sessions --limit 5 --output csv
     """
-    from policy.cli.batch_view import SUMMARY, SUMMARY_RIGHT, summary
+    from policy.audit.session_documents import SUMMARY, SUMMARY_RIGHT, summary
 
     with session.open_store(db) as store:
         found = store.read.sessions(cluster, kind="batch", limit=limit + 1)
@@ -192,6 +193,7 @@ def explain(id: int, db: str, job: str | None, node: str | None, form: str) -> i
 
 def explained(db: str, id: int, *, job: str | None, form: str) -> int:
     """Print a recorded session with its steps."""
+    from policy.audit.session_documents import explanation
     from policy.cli import batch_view
     from policy.store.record.groups import KIND
 
@@ -205,10 +207,10 @@ def explained(db: str, id: int, *, job: str | None, form: str) -> int:
     if form == "table":
         batch_view.print_explanation(stored, job)
     elif form == "csv":
-        steps = batch_view.explanation(stored, job)["steps"]
+        steps = explanation(stored, job)["steps"]
         output.rows(steps, form, columns=_STEP_COLUMNS)
     else:
-        output.document(batch_view.explanation(stored, job), form)
+        output.document(explanation(stored, job), form)
     return Exit.OK
 
 

@@ -10,6 +10,7 @@ import click
 from click.core import ParameterSource
 from msgspec import to_builtins
 
+from policy.audit.writers import WRITTEN_BY, written_by
 from policy.cli import env_scheduler, options, output, proofs, rule_files, session
 from policy.cli.exits import Exit
 
@@ -405,7 +406,7 @@ _ACTIVATION: Final = (
     "id",
     "at",
     "actor",
-    *session.WRITTEN_BY,
+    *WRITTEN_BY,
     "rule_set",
     "digest",
     "before",
@@ -421,7 +422,7 @@ def _activation(row: ActivationRow) -> dict[str, Any]:
         "environment": row.environment,
         "at": session.instant(row.at_ms),
         "actor": row.actor,
-        **session.written_by(row),
+        **written_by(row),
         "rule_set": row.rule_set,
         "digest": row.rule_set_digest,
         "before": row.previous_digest,
@@ -439,7 +440,7 @@ def _environment(row: EnvironmentRow) -> dict[str, Any]:
         "cluster": row.cluster,
         "created": session.instant(row.created_ms),
         "created_by": row.created_by,
-        **{f"created_{name}": value for name, value in session.written_by(row).items()},
+        **{f"created_{name}": value for name, value in written_by(row).items()},
         "rule_set": active.rule_set if active else None,
         "digest": active.rule_set_digest if active else None,
         "since": session.instant(active.at_ms) if active else None,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from policy.audit.writers import written_by
 from policy.cli import options, output, session
 from policy.cli.exits import Exit
 
@@ -155,7 +156,7 @@ def line(row: SchedulerRow) -> dict[str, Any]:
         "digest": row.rule_set_digest or None,
         "since": session.instant(row.at_ms),
         "actor": row.actor,
-        **session.written_by(row),
+        **written_by(row),
         "source": row.source,
         "notices": list(row.notices),
     }

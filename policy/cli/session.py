@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import IO, TYPE_CHECKING, Any, Final, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
+from policy.audit.writers import WriterRecord
 from policy.cli import options, output
 from policy.cluster import times
 
@@ -22,31 +23,11 @@ def open_store(url: str, *, write: bool = False, create: bool = False) -> Store:
     return Store.open(url, read_only=not write, create=create)
 
 
-class WriterRecord(Protocol):
-    """A record that says who wrote it, by what the system and the database say."""
-
-    @property
-    def process_uid(self) -> int | None: ...
-    @property
-    def process_user(self) -> str: ...
-    @property
-    def database_user(self) -> str: ...
-
-
 class Claimed(WriterRecord, Protocol):
     """One that also holds the name that was claimed."""
 
     @property
     def actor(self) -> str: ...
-
-
-WRITTEN_BY: Final = ("process_uid", "process_user", "database_user")
-"""Columns beside `actor`: what the system and the database say, where that is only claimed."""
-
-
-def written_by(row: WriterRecord) -> dict[str, Any]:
-    """The values of `WRITTEN_BY`."""
-    return {name: getattr(row, name) for name in WRITTEN_BY}
 
 
 def writer(row: Claimed) -> str:

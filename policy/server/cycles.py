@@ -29,19 +29,17 @@ def cycles(
     after_id: int | None = None,
 ) -> tuple[list[SessionRow], list[dict[str, Any]]]:
     """Rows and lines of recorded cycles, newest first; with `after_id` walking forward."""
-    read = service.store.read
-    rows = views.listed(
+    rows = views.sessions(
+        service,
         principal,
-        lambda: read.sessions(
-            cluster,
-            kind=KIND,
-            namespaces=principal.namespaces,
-            limit=limit,
-            before_id=before_id,
-            after_id=after_id,
-        ),
+        cluster,
+        kind=KIND,
+        limit=limit,
+        before_id=before_id,
+        after_id=after_id,
     )
-    evicted = read.evicted_in([row.id for row in rows]) if principal.limited else {}
+    ids = [row.id for row in rows]
+    evicted = service.store.read.evicted_in(ids) if principal.limited else {}
     return rows, [scope.cycle_line(principal, row, evicted.get(row.id, ())) for row in rows]
 
 
@@ -66,8 +64,9 @@ def cycle(service: PolicyService, principal: Principal, wanted: str) -> dict[str
 
     Raises NotFound, also where the viewer may not know of it.
     """
-    number = int(wanted) if wanted.isascii() and wanted.isdigit() and len(wanted) < 19 else 0
-    stored = service.store.read.session(number, kind=KIND, namespaces=principal.namespaces)
+    stored = service.store.read.session(
+        views.number_of(wanted), kind=KIND, namespaces=principal.namespaces
+    )
     if principal.limited:
         return scope.cycle(principal, stored)
     row = stored.row

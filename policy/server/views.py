@@ -81,6 +81,35 @@ def listed(principal: Principal, read: Callable[[], list[_Row]]) -> list[_Row]:
         raise
 
 
+def sessions(
+    service: PolicyService,
+    principal: Principal,
+    cluster: str | None,
+    *,
+    kind: str,
+    limit: int,
+    before_id: int | None = None,
+    after_id: int | None = None,
+) -> list[SessionRow]:
+    """Batch sessions, or cycles of pod groups, that the viewer may know of; newest first."""
+    return listed(
+        principal,
+        lambda: service.store.read.sessions(
+            cluster,
+            kind=kind,
+            namespaces=principal.namespaces,
+            limit=limit,
+            before_id=before_id,
+            after_id=after_id,
+        ),
+    )
+
+
+def number_of(wanted: str) -> int:
+    """The number that is in an address; 0, which no row has, for what is none."""
+    return int(wanted) if wanted.isascii() and wanted.isdigit() and len(wanted) < 19 else 0
+
+
 def moment(text: str | None, name: str, *, now_ms: int) -> int | None:
     """An instant as people type it, `7d` too, as the command line takes it. Raises Failure."""
     if text is None:

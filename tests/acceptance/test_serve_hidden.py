@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from policy.server.security.tokens import Role, TokenFile
+from tests.acceptance.test_serve_sessions import hold
 from tests.support import serving
 from tests.support.live import LIVE
 from tests.support.serving import Serving, preempts
@@ -38,7 +39,10 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def service(
     tokens: dict[str, str], tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path
 ) -> Iterator[Serving]:
-    """Decision 1 concerns team-a alone, 2 team-b, too; observations are of cluster `real`."""
+    """Decision 1 concerns team-a alone, 2 team-b, too; observations are of cluster `real`.
+
+    Batch sessions are of cluster `gangs`, and concern other namespaces.
+    """
     folder = tmp_path_factory.mktemp("hidden")
     db = str(folder / "policy.db")
     shutil.copy(sqlite_template, db)
@@ -46,6 +50,7 @@ def service(
     files = [str(LIVE / f"wave-kubelet.{end}.gz") for end in ("initial.json", "jsonl")]
     command = [sys.executable, "-m", "policy", "import", "--db", db, "--cluster", "real"]
     subprocess.run([*command, *files], check=True, capture_output=True)
+    hold(db, folder)
     started = serving.serve(db, folder, "--tokens", tokens["file"])
     started.ready()
     for call in (preempts("b")[0]["request"], preempts("b")[4]["request"]):
@@ -65,7 +70,7 @@ def told(service: Serving, token: str, path: str, wanted: str) -> tuple[int, dic
     answer = service.get(path + wanted, headers={"Authorization": f"Bearer {token}"})
     headers = {k: v for k, v in answer.headers.items() if k not in ("date", "content-length")}
     body = answer.text
-    for echo in ("`{}`", '"{}"', "preemption {}", "cluster={}"):
+    for echo in ("`{}`", '"{}"', "preemption {}", "session {}", "cluster={}", "cluster {}"):
         body = body.replace(echo.format(wanted), echo.format("X"))
     return answer.status_code, headers, body
 
@@ -84,6 +89,10 @@ def told(service: Serving, token: str, path: str, wanted: str) -> tuple[int, dic
         ("/api/v1/export/decisions?cluster=", "default", "nope"),
         ("/api/v1/observations?cluster=", "real", "nope"),
         ("/api/v1/groups?cluster=", "real", "nope"),
+        ("/api/v1/sessions/", "1", "99999"),
+        ("/sessions/", "1", "99999"),
+        ("/api/v1/sessions?cluster=", "gangs", "nope"),
+        ("/sessions?cluster=", "gangs", "nope"),
     ],
 )
 def test_hidden_is_as_absent(

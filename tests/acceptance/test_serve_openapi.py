@@ -19,6 +19,7 @@ from policy.server.security.tokens import Role, TokenFile
 from policy.store import Store
 from policy.store.journal import StoreJournal
 from tests.acceptance.test_serve_group_viewers import fill
+from tests.acceptance.test_serve_sessions import hold
 from tests.support import serving
 from tests.support.live import LIVE
 from tests.support.serving import Serving, preempts
@@ -36,7 +37,7 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory, tokens: dict[str, str]) -> Iterator[Serving]:
-    """A record with decisions of all origins, cycles of pod groups and observed preemptions."""
+    """Decisions of all origins, cycles of pod groups, batch sessions and observed preemptions."""
     folder = tmp_path_factory.mktemp("described")
     db = str(folder / "policy.db")
     fill(db)
@@ -46,6 +47,7 @@ def service(tmp_path_factory: pytest.TempPathFactory, tokens: dict[str, str]) ->
         scheduler = Scheduler(journal, rules, clock=lambda: serving.NOW_MS, seed=0)
         for pod in ("team-a/own-0", "team-b/few-0"):
             scheduler.decide(pod)
+    hold(db, folder, lab="team-a")
     recorded = [str(LIVE / f"wave-kubelet.{end}.gz") for end in ("initial.json", "jsonl")]
     command = [sys.executable, "-m", "policy", "import", "--db", db, "--cluster", "real"]
     subprocess.run([*command, *recorded], check=True, capture_output=True)
@@ -135,7 +137,7 @@ def checked(service: Serving, described: dict[str, Any]) -> Checked:
 
 def reads(call: Callable[..., httpx.Response], token: str) -> None:
     """What every viewer may read."""
-    for path in ("decisions", "observations", "groups"):
+    for path in ("decisions", "observations", "groups", "sessions"):
         for query in ("", "?limit=1"):
             call(token, f"/{path}{query}")
         listed = call(token, f"/{path}").json()[path]
@@ -214,6 +216,7 @@ def test_lists_name_their_next_page_until_the_last(
         "/decisions": "decisions",
         "/observations": "observations",
         "/groups": "groups",
+        "/sessions": "sessions",
         "/clusters/{cluster}/state": "pods",
         "/clusters/{cluster}/revisions": "revisions",
     }

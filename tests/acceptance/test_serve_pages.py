@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, Page
 from policy.cli.app import run
 from policy.rules import RuleSet
 from policy.store import Proofs, ProvedClaim, Store
+from tests.acceptance.test_serve_sessions import hold
 from tests.support import serving
 from tests.support.live import LIVE
 from tests.support.serving import Serving, preempts
@@ -25,6 +26,9 @@ PAGES = (
     "/decisions",
     "/decisions/1?show=spared&replay=1&rules=max-victims&why_not=w-2",
     "/groups",
+    "/sessions",
+    "/sessions/1",
+    "/sessions/2?show=effects",
     "/workloads/team-a/web",
     "/nodes/w-1",
     "/rules",
@@ -79,6 +83,7 @@ def service(
         serving.activate(store, "environments/staging", environment="staging", proofs=proofs)
     for file in ("wave-kubelet.initial.json.gz", "wave-kubelet.jsonl.gz"):
         assert run(["import", "--db", db, "--cluster", "real", str(LIVE / file)]) == 0
+    hold(db, folder, lab="team-a")
     started = serving.serve(db, folder, "--tokens", tokens["file"])
     started.ready()
     headers = {"Authorization": f"Bearer {tokens['extender']}"}

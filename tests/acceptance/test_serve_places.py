@@ -156,14 +156,15 @@ def test_what_was_observed_counts(service: Serving, tokens: dict[str, str]) -> N
 
 
 def test_evictions_of_sessions_count(service: Serving, tokens: dict[str, str]) -> None:
-    """Of batch sessions, and of cycles of pod groups, which have a page."""
+    """Of batch sessions, and of cycles of pod groups, with the way to each."""
     page = got(service, tokens["viewer"], "/workloads/lab/crunch-0")
     assert "1 time a victim, 1 of them evicted: 0 s of run time lost." in words(page)
     at = "2026-09-21 15:00:00"
     evicted = ["lab/crunch-0", "n1", "0", "yes", "ml/train-0", "batch session 1"]
     assert table(page, "Evictions") == [[at, *evicted]]
     assert table(page, "Preemptors") == [["ml/Pod/train-0", "1", "0 s"]]
-    assert "`policy batch explain ID`".replace("`", "") in words(page)
+    assert got(service, tokens["viewer"], "/sessions/1").status_code == 200
+    assert page.text.count('href="/sessions/1"') == 3  # the row, the time line and its mark
     page = got(service, tokens["viewer"], "/workloads/default/low")
     evicted = ["default/low", "n1", "0", "yes", "default/train-0", "cycle 2"]
     assert table(page, "Evictions") == [[at, *evicted]]
@@ -190,7 +191,15 @@ def test_a_limited_viewer_is_led_to_no_page_that_refuses(
     service: Serving, tokens: dict[str, str]
 ) -> None:
     """Every link of the pages that they may see, those of the head included."""
-    starts = ("/", "/decisions", "/decisions/1", "/observed", "/groups", "/workloads/shop/web")
+    starts = (
+        "/",
+        "/decisions",
+        "/decisions/1",
+        "/observed",
+        "/groups",
+        "/sessions",
+        "/workloads/shop/web",
+    )
     links = {
         unescape(link)
         for path in starts

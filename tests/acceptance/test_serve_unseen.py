@@ -17,6 +17,7 @@ from policy.server.security.access import Access
 from policy.server.security.tokens import Role, TokenFile
 from policy.server.service import PolicyService
 from policy.store import Store
+from tests.acceptance.test_serve_sessions import hold
 from tests.contract.builders import BY_HAND, NOW, a_cluster, a_decision, made_on, the_changes
 from tests.contract.filled import observe
 from tests.contract.plans import statements
@@ -35,6 +36,8 @@ HIDDEN = {
         *("pod_disruption_budgets", "priority_classes"),
     },
     "/observed": {"gaps"},
+    "/sessions": set(),
+    "/sessions/1": set(),
 }
 """By page, what is read for sections that only those who see all namespaces are shown."""
 
@@ -52,7 +55,7 @@ def tokens(folder: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> Path:
-    """A decision and an observed preemption, each with victims."""
+    """A decision, an observed preemption and a batch session, each with victims."""
     made = tmp_path_factory.mktemp("unseen")
     db = made / "policy.db"
     db.write_bytes(sqlite_template.read_bytes())
@@ -70,11 +73,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> P
             at_ms=NOW,
         )
         observe(store, "default")
+    hold(str(db), made)
     return made
 
 
-def tables(folder: Path, token: str, path: str) -> set[str]:
-    """The tables and views that the statements name while the page is made."""
+def sent(folder: Path, token: str, path: str) -> str:
+    """The statements that are sent to the database while the page is made."""
     config = Config(
         db=str(folder / "policy.db"), tokens=folder / "tokens.json", spool=folder / "spool"
     )
@@ -86,14 +90,19 @@ def tables(folder: Path, token: str, path: str) -> set[str]:
         transport = httpx.ASGITransport(app=app)
         headers = {"Authorization": f"Bearer {token}", "Accept": "text/html"}
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-            with statements(service.store) as sent:
+            with statements(service.store) as found:
                 answer = await client.get(path, headers=headers)
         await service.close()
         assert answer.status_code == 200, answer.text
-        return [statement for statement, _ in sent]
+        return [statement for statement, _ in found]
 
-    named = set(re.findall(r"\b(?:FROM|JOIN)\s+(\w+)", " ".join(asyncio.run(got()))))
-    with closing(sqlite3.connect(config.db)) as connection:
+    return " ".join(asyncio.run(got()))
+
+
+def tables(folder: Path, token: str, path: str) -> set[str]:
+    """The tables and views that these statements name."""
+    named = set(re.findall(r"\b(?:FROM|JOIN)\s+(\w+)", sent(folder, token, path)))
+    with closing(sqlite3.connect(folder / "policy.db")) as connection:
         known = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     return named & known  # without the names that statements give to parts of theirs
 
@@ -113,3 +122,16 @@ def test_questions_of_a_limited_viewer_are_not_answered(
     own, everything = (tables(folder, tokens[name], asked) for name in ("own", "all"))
     assert own == tables(folder, tokens["own"], "/decisions/1")
     assert everything >= {"namespaces", "pod_disruption_budgets", "priority_classes"}
+
+
+@pytest.mark.parametrize("path", ["/sessions/1", "/api/v1/sessions/1"])
+def test_what_others_tried_in_a_session_is_not_read(
+    folder: Path, tokens: dict[str, str], path: str
+) -> None:
+    """Queues, jobs and reasons are in its document, and in the details of its steps."""
+    columns = ("sessions.document", "session_steps.detail")
+    found = {
+        name: [column in sent(folder, tokens[name], path) for column in columns]
+        for name in ("all", "own")
+    }
+    assert found == {"all": [True, True], "own": [False, False]}

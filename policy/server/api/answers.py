@@ -16,6 +16,8 @@ from msgspec import UNSET, Meta, UnsetType
 from policy.audit.cascade import BudgetMove
 from policy.audit.compare import DecisionResult
 from policy.audit.inputs import MissingInput
+from policy.batch.limits import LimitKind
+from policy.batch.recording import Reason, StatementRecord, TaskStep
 from policy.cluster.objects import Node, Pod
 from policy.decision.groups import GroupDecision
 from policy.decision.model import BudgetViolation, Candidate, Obstacle, Victim, field_names
@@ -480,6 +482,221 @@ OwnCycle: Any = _made(
     "OwnCycle",
     _fields(CycleLine),
     {"members": list[OwnMember], "victims": list[OwnVictim]},
+)
+
+
+# --- batch sessions -------------------------------------------------------------------------------
+
+
+class BatchSessionLine(_Answer):
+    """A batch session in a list."""
+
+    id: int
+    cluster: str
+    now: Annotated[str, Meta(description="For when it was held (RFC 3339).")]
+    environment: str
+    rule_set: str
+    base_revision: int
+    revision: Annotated[int | None, Meta(description="That it led to; null where none.")]
+    bound: Annotated[int, Meta(description="Pods.")]
+    evicted: Annotated[int, Meta(description="Pods.")]
+    actor: Annotated[str, Meta(description="Who claimed to hold it.")]
+    process_uid: int | None
+    process_user: str
+    database_user: str
+    digest: Digest
+
+
+class BatchSessionList(_Answer):
+    """A page of batch sessions."""
+
+    sessions: list[BatchSessionLine]
+
+
+class PlacedPod(_Answer):
+    """A pod that was bound or promised room."""
+
+    pod: PodName
+    node: str
+    job: str
+    queue: str
+
+
+class BatchEviction(PlacedPod, kw_only=True, rename={"for_": "for"}):
+    """A pod that was evicted, and the pod that it makes room for."""
+
+    action: str
+    for_: str
+    for_job: str
+    for_queue: str
+
+
+class QueueShare(_Answer):
+    """A queue before and after a session; amounts in milli units, bytes or pods."""
+
+    queue: str
+    weight: int | None
+    deserved: dict[str, float] | None
+    share_before: float | None
+    share_after: float | None
+    bound: int
+    evicted: int
+    capability: dict[str, float] | UnsetType = UNSET
+    guarantee: dict[str, float] | UnsetType = UNSET
+    inqueue: dict[str, float] | UnsetType = UNSET
+    elastic: dict[str, float] | UnsetType = UNSET
+
+
+class JobShare(_Answer):
+    """A job before and after a session."""
+
+    job: str
+    queue: str
+    share_before: float | None
+    share_after: float | None
+    bound: int
+    pipelined: Annotated[int, Meta(description="Pods that were promised room.")]
+    evicted: int
+
+
+class SessionNote(_Answer):
+    """What of the cluster could not be used as it is."""
+
+    note: str
+    subject: str
+    detail: str
+
+
+class BatchLimit(_Answer):
+    """A plugin's no with its numbers, which are texts."""
+
+    plugin: str
+    rule: LimitKind
+    subject: str
+    tier: int
+    exceeded: list[str]
+    asked: dict[str, str]
+    used: dict[str, str]
+    allowed: dict[str, str]
+
+
+class BatchProtection(_Answer):
+    """The limit for which a plugin spared a pod."""
+
+    task: PodName
+    limit: BatchLimit
+
+
+class BatchAnswer(_Answer):
+    """What the plugins said about evicting pods of a node."""
+
+    node: str
+    potential: list[PodName]
+    vetoes: Annotated[dict[str, list[PodName]], Meta(description="By plugin, whom it spared.")]
+    victims: list[PodName]
+    verdict: Reason
+    tier: int | UnsetType = UNSET
+    protections: list[BatchProtection] | UnsetType = UNSET
+
+
+class BatchRejection(_Answer):
+    """Why no node was found."""
+
+    nodes: Annotated[dict[str, int], Meta(description="Number of nodes by reason.")]
+    vetoes: Annotated[dict[str, int], Meta(description="By plugin, how many pods it spared.")]
+    answers: list[BatchAnswer]
+    limit: BatchLimit | UnsetType = UNSET
+
+
+class WaitingJob(_Answer):
+    """Why pods of a job still wait after a session."""
+
+    job: str
+    queue: str
+    reason: Reason
+    minimum: int
+    ready: int
+    waiting: Annotated[int, Meta(description="Pods that are promised room.")]
+    pending: int
+    task: Annotated[str, Meta(description="The last pod for which no node was found.")]
+    action: str
+    rejection: BatchRejection | None
+    why: Annotated[list[str], Meta(description="For people.")]
+
+
+BatchStep: Any = _made(
+    "One operation on a pod or job.",
+    "BatchStep",
+    _fields(TaskStep),
+    {
+        "queue": str,
+        "claimant": Annotated[str, Meta(description="The pod that an eviction makes room for.")],
+        "answer": BatchAnswer | None,
+        "rejection": BatchRejection | None,
+    },
+)
+BatchStatement: Any = _made(
+    "Steps that took effect together, or not at all.",
+    "BatchStatement",
+    _fields(StatementRecord, without=("turn",)),
+    {"steps": Annotated[list[int], Meta(description="Positions.")]},
+)
+BatchSession: Any = _made(
+    "A batch session, as `policy batch explain` prints it.",
+    "BatchSession",
+    _fields(BatchSessionLine, without=("bound", "evicted")),
+    {
+        "at": Instant,
+        "rule_set_digest": Digest,
+        "snapshot_digest": Digest,
+        "binds": list[PlacedPod],
+        "pipelined": list[PlacedPod],
+        "evictions": list[BatchEviction],
+        "queues": list[QueueShare],
+        "jobs": list[JobShare],
+        "waiting": list[WaitingJob],
+        "notes": list[SessionNote],
+        "not_carried_out": list[NotCarriedOut],
+        "steps": list[BatchStep],
+        "statements": list[BatchStatement],
+    },
+)
+
+
+class OwnBatchSessionLine(_Answer):
+    """A batch session in a list, as a token that is limited to namespaces sees it."""
+
+    id: int
+    cluster: str
+    now: Annotated[str, Meta(description="For when it was held (RFC 3339).")]
+    rule_set: str
+    bound: Annotated[int, Meta(description="Pods of its namespaces.")]
+    evicted: Annotated[int, Meta(description="Pods of its namespaces.")]
+
+
+class OwnBatchSessionList(_Answer):
+    """A page of them, as a token that is limited to namespaces sees it."""
+
+    sessions: list[OwnBatchSessionLine]
+
+
+class OwnBatchStep(_Answer):
+    """A pod that was bound or evicted."""
+
+    action: str
+    operation: str
+    job: str | None
+    task: PodName
+    node: str
+    claimant: Annotated[str | None, Meta(description="Null where it is of another namespace.")]
+    carried_out: Annotated[bool, Meta(description="False where a later state contradicts it.")]
+
+
+OwnBatchSession: Any = _made(
+    "A batch session, as a token that is limited to namespaces sees it.",
+    "OwnBatchSession",
+    _fields(OwnBatchSessionLine),
+    {"steps": list[OwnBatchStep]},
 )
 
 

@@ -114,7 +114,7 @@ class CyclesExportQuery(_Strict):
 
 
 class CyclesQuery(CyclesExportQuery):
-    """A page of them."""
+    """A page of them, or of batch sessions."""
 
     limit: int = Field(50, ge=1, le=500, description="At most so many.")
 

@@ -12,7 +12,7 @@ from policy.audit.newest import judge_newest
 from policy.audit.recorded import Comparing
 from policy.cluster.names import typed_pod
 from policy.cluster.objects import Pod
-from policy.server import cycles, decided, supposing, views
+from policy.server import batch_sessions, cycles, decided, supposing, views
 from policy.server.api import answers, models
 from policy.server.api.operations import ApiOperation, ApiRequest, Stream
 from policy.server.api.result import ApiResult
@@ -142,6 +142,21 @@ def _cycles(asked: ApiRequest) -> ApiResult:
 
 def _cycle(asked: ApiRequest) -> ApiResult:
     return ApiResult(document=cycles.cycle(asked.service, asked.principal, asked.path["id"]))
+
+
+def _sessions(asked: ApiRequest) -> ApiResult:
+    query = asked.query
+    rows, lines = batch_sessions.sessions(
+        asked.service, asked.principal, query.cluster, limit=query.limit, before_id=query.after
+    )
+    following = {"after": rows[-1].id} if len(rows) == query.limit else {}
+    return ApiResult(document={"sessions": lines}, next=following)
+
+
+def _session(asked: ApiRequest) -> ApiResult:
+    return ApiResult(
+        document=batch_sessions.session(asked.service, asked.principal, asked.path["id"])
+    )
 
 
 def _environments(asked: ApiRequest) -> ApiResult:
@@ -439,6 +454,27 @@ OPERATIONS: Final = (
         answers=(answers.Cycle, answers.OwnCycle),
         limited=True,
         summary="One cycle of a pod group: members, units, passes, victims and effects.",
+    ),
+    ApiOperation(
+        method="GET",
+        path="/sessions",
+        name="listBatchSessions",
+        call=_sessions,
+        answers=(answers.BatchSessionList, answers.OwnBatchSessionList),
+        pages=True,
+        limited=True,
+        query=models.CyclesQuery,
+        summary="Recorded batch sessions, newest first.",
+    ),
+    ApiOperation(
+        method="GET",
+        path="/sessions/{id}",
+        name="getBatchSession",
+        call=_session,
+        answers=(answers.BatchSession, answers.OwnBatchSession),
+        limited=True,
+        summary="One batch session: what it did, shares of queues and jobs, who waits and why, and"
+        " every step that it tried.",
     ),
     ApiOperation(
         method="POST",

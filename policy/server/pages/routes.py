@@ -7,6 +7,7 @@ from functools import partial
 from starlette.routing import Route
 
 from policy.server.pages import (
+    batch_sessions,
     compare,
     decision,
     decisions,
@@ -49,6 +50,8 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
         shown("/decisions/{id}", decision.show, unlimited=False),
         shown("/groups", groups.show, unlimited=False),
         shown("/groups/{id}", groups.show_one, unlimited=False),
+        shown("/sessions", batch_sessions.show, unlimited=False),
+        shown("/sessions/{id}", batch_sessions.show_one, unlimited=False),
         # Names that the API server does not check may have a slash in them.
         shown("/workloads/{namespace}/{name:path}", workload.show, unlimited=False),
         shown("/nodes/{name}", node.show),

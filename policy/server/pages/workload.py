@@ -60,7 +60,6 @@ def _workload(
         "clusters": sorted({run.cluster for run in known.runs} | {hit.cluster for hit in found}),
         "observed": len(observed),
         "held": len(held),
-        "batch": any(hit.session is not None and not hit.group for hit in held),
         "preemptors": [
             {
                 "workload": one.workload,
@@ -216,12 +215,12 @@ def _by(hit: WorkloadHit) -> str:
 
 
 def _page(hit: WorkloadHit) -> str:
-    """Of what evicted it; "" for a batch session, which has none."""
+    """Of what evicted it."""
     if hit.decision is not None:
         return f"/decisions/{hit.decision}"
     if hit.observation is not None:
         return f"/observed/{hit.observation}"
-    return f"/groups/{hit.session}" if hit.group else ""
+    return f"/groups/{hit.session}" if hit.group else f"/sessions/{hit.session}"
 
 
 def _protections(

@@ -1,20 +1,23 @@
-"""What a viewer who is limited to namespaces sees of a decision or cycle: only what is named here.
+"""What a viewer who is limited to namespaces sees of a record: only what is named here.
 
 Nothing of a pod of another namespace: no name, label, count, priority or reason. Whatever is added
-to decisions and cycles stays hidden until it is added here.
+to decisions, cycles and batch sessions stays hidden until it is added here.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from policy.audit import session_documents
 from policy.audit.documents import document, instant, summary
 from policy.audit.observed import documents as observed
 from policy.decision.model import Victim
 from policy.server.security.access import Principal
-from policy.store import DecisionRow, SessionRow, StoredDecision, StoredSession
+from policy.store import DecisionRow, SessionRow, SessionStep, StoredDecision, StoredSession
 from policy.store.observed import ObservationRow
+from policy.store.outcomes import OutcomeRow
 from policy.store.record.groups import document_of
 
 _OF_ALL: Final = ("id", "now", "outcome", "node", "rule_set", "origin", "answer")
@@ -129,6 +132,58 @@ def cycle(principal: Principal, stored: StoredSession) -> dict[str, Any]:
         "members": members if own else [],
         "victims": [{name: victim[name] for name in _OF_VICTIM} for victim in victims],
     }
+
+
+# --- batch sessions ------------------------------------------------------------------------------
+
+_OF_ALL_SESSIONS: Final = ("id", "now", "rule_set", "cluster")
+
+
+def session_line(principal: Principal, row: SessionRow, moved: Mapping[str, int]) -> dict[str, Any]:
+    """Line of a list of batch sessions.
+
+    moved: pods of the viewer's namespaces by operation, needed for limited viewers only.
+    """
+    line = session_documents.summary(row)
+    if not principal.limited:
+        return line
+    shown = {name: line[name] for name in _OF_ALL_SESSIONS}
+    return {**shown, "bound": moved.get("bind", 0), "evicted": moved.get("evict", 0)}
+
+
+def batch_session(
+    principal: Principal,
+    row: SessionRow,
+    steps: Mapping[int, SessionStep],
+    outcomes: Sequence[OutcomeRow],
+) -> dict[str, Any]:
+    """A batch session's document for a limited viewer: which of its own pods went where, for whom.
+
+    steps: those that bound or evicted pods, by position, which stays hidden: it tells how many
+    others there were before. outcomes: of the session.
+    """
+    own = {at: step for at, step in steps.items() if principal.sees(_namespace(step.task))}
+    vain = {one.position for one in outcomes}
+    return {
+        **session_line(principal, row, Counter(step.operation for step in own.values())),
+        "steps": [
+            {
+                "action": step.action,
+                "operation": step.operation,
+                "job": step.job if principal.sees(_namespace(step.job)) else None,
+                "task": step.task,
+                "node": step.node,
+                "claimant": _seen_or_none(principal, step.for_task),
+                "carried_out": at not in vain,
+            }
+            for at, step in own.items()
+        ],
+    }
+
+
+def _seen_or_none(principal: Principal, pod: str) -> str | None:
+    """The pod, None where the viewer may not know it, "" where there is none."""
+    return pod if not pod or principal.sees(_namespace(pod)) else None
 
 
 # --- observed preemptions ------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import ColumnElement, Connection, false, func, insert, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, false, func, insert, or_, select
 
 from policy.cluster import canonical
 from policy.cluster.digest import Change
@@ -30,12 +30,15 @@ from policy.store.state.loading import cluster_id
 from policy.store.state.revisions import puts_and_deletes, write_revision
 from policy.store.state.versions import lock_head
 from policy.store.tables import CLUSTERS, RULE_SETS, SESSION_STEPS, SESSIONS
-from policy.store.tables.audit import STEP_EVICTED
+from policy.store.tables.audit import STEP_BOUND, STEP_EVICTED
 from policy.store.totals import Owner, Totals
 
 if TYPE_CHECKING:
     from policy.batch.recording import TaskStep
     from policy.batch.result import SessionResult
+
+KIND: Final = "batch"
+"""`kind` of the rows of `sessions` that are batch sessions."""
 
 _STEP_FIELDS: Final = tuple(f.name for f in fields(SessionStep) if f.name != "detail")
 _ROW_FIELDS: Final = tuple(f.name for f in fields(SessionRow))
@@ -93,11 +96,14 @@ def _reason(step: TaskStep) -> str:
 
 def document_of(stored: StoredSession) -> dict[str, Any]:
     """The document of a recorded session, whole as `SessionResult.document` made it."""
-    steps = [
-        {**step.detail, **{name: getattr(step, column) for name, column in _IN_COLUMNS.items()}}
-        for step in stored.steps
-    ]
+    steps = [step_document(step) for step in stored.steps]
     return {**stored.document["session"], "steps": steps}
+
+
+def step_document(step: SessionStep) -> dict[str, Any]:
+    """What the document of its session says of a step."""
+    columns = {name: getattr(step, column) for name, column in _IN_COLUMNS.items()}
+    return {**step.detail, **columns}
 
 
 def record(
@@ -251,11 +257,13 @@ def sessions(
     """Batch sessions and cycles of pod groups, or those of one kind, newest first. Raises NotFound.
 
     With `after_id` they walk forward from there. hypothetical: those that were only supposed; None
-    for all. namespaces: only those whose group, or any of whose victims, is of one of them.
+    for all. namespaces: only cycles whose group, or any of whose victims, is of one of them, and
+    batch sessions that bound or evicted a pod of one.
     """
     query = (
         select(
-            SESSIONS,
+            # Not the document, which may be larger than all the rest.
+            *(column for column in SESSIONS.c if column.name in _ROW_FIELDS),
             CLUSTERS.c.name.label("cluster"),
             func.coalesce(RULE_SETS.c.name, "").label("rule_set"),
             func.coalesce(RULE_SETS.c.digest, "").label("rule_set_digest"),
@@ -286,13 +294,20 @@ def sessions(
 
 
 def _in_namespaces(namespaces: Collection[str]) -> ColumnElement[bool]:
-    t = SESSION_STEPS.c
-    own, hit = (
-        or_(false(), *(func.substr(key, 1, len(name) + 1) == f"{name}/" for name in namespaces))
-        for key in (SESSIONS.c.subject, t.task)
+    s, t = SESSIONS.c, SESSION_STEPS.c
+    steps = select(t.position).where(t.session_id == s.id, _of(namespaces, t.task))
+    group = or_(_of(namespaces, s.subject), steps.where(t.operation == "evict").exists())
+    # What a session tried and took back concerns nobody.
+    batch = or_(
+        steps.where(STEP_EVICTED).exists(),
+        and_(s.bound_count > 0, steps.where(STEP_BOUND).exists()),
     )
-    victims = select(t.position).where(t.session_id == SESSIONS.c.id, t.operation == "evict", hit)
-    return or_(own, victims.exists())
+    return or_(and_(s.kind != KIND, group), and_(s.kind == KIND, batch))
+
+
+def _of(namespaces: Collection[str], key: ColumnElement[str]) -> ColumnElement[bool]:
+    """Is namespace/name of one of the namespaces?"""
+    return or_(false(), *(func.substr(key, 1, len(name) + 1) == f"{name}/" for name in namespaces))
 
 
 def evicted_in(connection: Connection, ids: Sequence[int]) -> dict[int, tuple[str, ...]]:
@@ -305,36 +320,106 @@ def evicted_in(connection: Connection, ids: Sequence[int]) -> dict[int, tuple[st
     return {number: tuple(pods) for number, pods in found.items()}
 
 
+def effects_in(
+    connection: Connection, ids: Sequence[int], *, namespaces: Collection[str]
+) -> dict[int, dict[str, int]]:
+    """How many pods of the namespaces each session bound and evicted: by number, by operation.
+
+    Sessions and operations without any are left out.
+    """
+    t = SESSION_STEPS.c
+    query = (
+        select(t.session_id, t.operation, func.count().label("pods"))
+        .where(t.session_id.in_(ids), or_(STEP_EVICTED, STEP_BOUND), _of(namespaces, t.task))
+        .group_by(t.session_id, t.operation)
+    )
+    found: dict[int, dict[str, int]] = defaultdict(dict)
+    for row in connection.execute(query):
+        found[row.session_id][row.operation] = row.pods
+    return dict(found)
+
+
+def session_row(
+    connection: Connection,
+    session_id: int,
+    *,
+    kind: str | None = None,
+    namespaces: Collection[str] | None = None,
+) -> SessionRow:
+    """A session as lists show it; `kind` and `namespaces` as there. Raises NotFound."""
+    found = sessions(connection, session_id=session_id, hypothetical=None, namespaces=namespaces)
+    if not found or kind not in (None, found[0].kind):
+        named = _NAMES.get(kind, "session {}").format(session_id)
+        other = _NAMES[found[0].kind].format(session_id) if found else ""
+        raise NotFound(f"there is no {named}", help=f"there is {other}" if other else "")
+    return found[0]
+
+
 def session(
     connection: Connection,
     session_id: int,
     *,
     kind: str | None = None,
     namespaces: Collection[str] | None = None,
+    steps: bool = True,
 ) -> StoredSession:
-    """A session with its steps; `kind` and `namespaces` as `sessions` has them. Raises NotFound."""
-    found = sessions(connection, session_id=session_id, hypothetical=None, namespaces=namespaces)
-    if not found or kind not in (None, found[0].kind):
-        named = _NAMES.get(kind, "session {}").format(session_id)
-        other = _NAMES[found[0].kind].format(session_id) if found else ""
-        raise NotFound(f"there is no {named}", help=f"there is {other}" if other else "")
+    """A session, with its steps where they are wanted; the others as `session_row` has them.
+
+    Raises NotFound.
+    """
+    row = session_row(connection, session_id, kind=kind, namespaces=namespaces)
     document = connection.execute(
         select(SESSIONS.c.document).where(SESSIONS.c.id == session_id)
     ).scalar_one()
-    steps = connection.execute(
-        select(SESSION_STEPS)
-        .where(SESSION_STEPS.c.session_id == session_id)
-        .order_by(SESSION_STEPS.c.position)
-    )
     return StoredSession(
-        row=found[0],
-        steps=tuple(
-            SessionStep(
-                **{name: step._mapping[name] for name in _STEP_FIELDS},
-                detail=rows.from_json(step.detail),
-            )
-            for step in steps
-        ),
+        row=row,
+        steps=tuple(session_steps(connection, session_id).values()) if steps else (),
         document=rows.from_json(document),
         outcomes=outcomes_of_sessions(connection, [session_id]).get(session_id, ()),
     )
+
+
+def session_steps(
+    connection: Connection,
+    session_id: int,
+    *,
+    operations: Collection[str] | None = None,
+    effective: bool = False,
+    namespaces: Collection[str] | None = None,
+    details: bool = True,
+    after: int | None = None,
+    limit: int | None = None,
+) -> dict[int, SessionStep]:
+    """Steps of a session by position, in order.
+
+    operations: only these. effective: only pods that were bound or evicted. namespaces: only those
+    of their pods. details: without them, which are most of a step, it is faster. after: only those
+    behind this position.
+    """
+    t = SESSION_STEPS.c
+    columns = [t.position, *(t[name] for name in _STEP_FIELDS), *((t.detail,) if details else ())]
+    query = select(*columns).where(t.session_id == session_id).order_by(t.position)
+    if operations is not None:
+        query = query.where(t.operation.in_(operations))
+    if effective:
+        query = query.where(or_(STEP_EVICTED, STEP_BOUND))
+    if namespaces is not None:
+        query = query.where(_of(namespaces, t.task))
+    if after is not None:
+        query = query.where(t.position > after)
+    if limit is not None:
+        query = query.limit(limit)
+    return {
+        row.position: SessionStep(
+            **{name: row._mapping[name] for name in _STEP_FIELDS},
+            detail=rows.from_json(row.detail) if details else {},
+        )
+        for row in connection.execute(query)
+    }
+
+
+def step_count(connection: Connection, session_id: int) -> int:
+    """How many steps a session has."""
+    t = SESSION_STEPS.c
+    query = select(func.count()).select_from(SESSION_STEPS).where(t.session_id == session_id)
+    return connection.execute(query).scalar_one()

@@ -81,6 +81,8 @@ STEP_EVICTED: Final = sql("operation = 'evict' AND reason = ''")
 
 Literally as the index has it: SQLite uses a partial index only where a query has its condition.
 """
+STEP_BOUND: Final = sql("operation = 'bind' AND reason = ''")
+"""Steps that bound a pod, among those that were neither refused nor taken back."""
 SESSIONS: Final = table(
     "sessions",
     identity(),

@@ -1,0 +1,82 @@
+"""Batch sessions as the API and the pages show them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from policy.audit import session_documents
+from policy.audit.sentences import contradicted
+from policy.audit.session_replay import recorded_step
+from policy.batch.explaining import spared_in_words, step_in_words
+from policy.server import views
+from policy.server.security import scope
+from policy.server.security.access import Principal
+from policy.server.service import PolicyService
+from policy.store import SessionRow
+from policy.store.record.sessions import KIND
+
+STEPS: Final = 200
+"""Steps of a session that a page shows together."""
+JOBS: Final = 50
+"""Jobs that still wait of which a page says why."""
+
+
+def sessions(
+    service: PolicyService,
+    principal: Principal,
+    cluster: str | None,
+    *,
+    limit: int,
+    before_id: int | None = None,
+) -> tuple[list[SessionRow], list[dict[str, Any]]]:
+    """Rows and lines of recorded batch sessions, newest first."""
+    rows = views.sessions(service, principal, cluster, kind=KIND, limit=limit, before_id=before_id)
+    moved: dict[int, dict[str, int]] = {}
+    if principal.namespaces is not None:
+        ids = [row.id for row in rows]
+        moved = service.store.read.effects_in(ids, namespaces=principal.namespaces)
+    return rows, [scope.session_line(principal, row, moved.get(row.id, {})) for row in rows]
+
+
+def session(service: PolicyService, principal: Principal, wanted: str) -> dict[str, Any]:
+    """One session whole, as `policy batch explain` has it.
+
+    Raises NotFound, also where the viewer may not know of it.
+    """
+    if principal.limited:
+        return own_session(service, principal, wanted)
+    stored = service.store.read.session(views.number_of(wanted), kind=KIND)
+    return session_documents.explanation(stored)
+
+
+def own_session(service: PolicyService, principal: Principal, wanted: str) -> dict[str, Any]:
+    """What a limited viewer sees of a session. Raises NotFound."""
+    read, namespaces = service.store.read, principal.namespaces
+    row = read.session_row(views.number_of(wanted), kind=KIND, namespaces=namespaces)
+    steps = read.session_steps(row.id, effective=True, namespaces=namespaces, details=False)
+    outcomes = read.outcomes_of_sessions([row.id]).get(row.id, ())
+    return scope.batch_session(principal, row, steps, outcomes)
+
+
+def page_of(
+    service: PolicyService, wanted: str, *, effective: bool, after: int | None
+) -> dict[str, Any]:
+    """What a session came to, and some of its steps: of long ones the rest is not read.
+
+    effective: only steps that bound or evicted a pod; after: only those behind this position.
+    Raises NotFound.
+    """
+    read = service.store.read
+    stored = read.session(views.number_of(wanted), kind=KIND, steps=False)
+    number = stored.row.id
+    moves = read.session_steps(number, operations=session_documents.MOVES, details=False)
+    some = read.session_steps(number, effective=effective, after=after, limit=STEPS)
+    steps = [recorded_step(at, step) for at, step in some.items()]
+    return {
+        "told": session_documents.overview(stored, moves, jobs=JOBS),
+        "contradicted": [contradicted(one) for one in stored.outcomes],
+        "vain": {one.position for one in stored.outcomes},
+        "steps": [(step, step_in_words(step)) for step in steps],
+        "spared": list(spared_in_words(steps)),
+        "count": read.step_count(number),
+    }
