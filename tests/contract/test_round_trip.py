@@ -408,11 +408,10 @@ def test_decisions_are_found_by_what_they_are_about(store):
     }
 
 
-@pytest.mark.parametrize(("few", "some"), [(0, 0), (0, 100), (1, 0), (100, 100)])
-def test_a_list_is_the_same_wherever_it_begins(store, monkeypatch, few, some):
+@pytest.mark.parametrize("few", [0, 1, 2, 100])
+def test_a_list_is_the_same_wherever_it_begins(store, monkeypatch, few):
     """At a filter that leaves few, at a namespace, or at the newest decision."""
     monkeypatch.setattr(queries, "_FEW", few)
-    monkeypatch.setattr(queries, "_SOME", some)
     one, two = (record(store, a_decision(seed=i), changes=[]).decision_id for i in (1, 2))
     other = record(
         store,
@@ -433,15 +432,21 @@ def test_a_list_is_the_same_wherever_it_begins(store, monkeypatch, few, some):
                 {"rule_set": "kube-1.35"},
                 {"node": "n1", "outcome": "preempt"},
                 {"hypothetical": True},
+                {"pod": "lab/waiting"},
+                {"victim": "shop/web-1"},
+                {"victim_named": ("shop", "web-1"), "limit": 1},
+                {"before_id": other, "limit": 1},
+                {"after_id": one, "limit": 1},
             )
         ]
         for space in spaces
     ]
     every, decided = [other, two, one], [two, one]
+    hit = [decided, [two], [two], [two]]
     assert found == [
-        [every, [], [other], decided, decided, [], every, []],
-        [decided, [], [], decided, decided, [], decided, []],
-        [every, [], [other], decided, decided, [], every, []],
+        [every, [], [other], decided, decided, [], every, [], [other], *hit],
+        [decided, [], [], decided, decided, [], decided, [], [], *hit],
+        [every, [], [other], decided, decided, [], every, [], [other], *hit],
     ]
 
 
