@@ -244,3 +244,33 @@ def test_new_cycles_are_events(service: Serving, tokens: dict[str, str], databas
         assert service.get("/api/v1/events", headers=headers).status_code == 400
     unknown = "/api/v1/export/groups?cluster=nowhere"
     assert service.get(unknown, headers=bearer(tokens["viewer"])).status_code == 404
+
+
+def test_events_for_a_limited_viewer(
+    service: Serving, tokens: dict[str, str], database_url: str
+) -> None:
+    """What concerns others alone is no event, and of the others only its own part is told."""
+    with Store.open(database_url) as store:
+        journal = StoreJournal(store, "default", actor="ann", clock=lambda: serving.NOW_MS)
+        rules = RuleSet.load("kube-1.36")
+        scheduler = Scheduler(journal, rules, clock=lambda: serving.NOW_MS, seed=0)
+        for pod in ("team-b/few-0", "team-b/train-0", "team-a/own-0"):
+            scheduler.decide(pod)
+        outcomes = [row.outcome for row in reversed(store.read.decisions())]
+    assert outcomes == ["preempt", "preempt", "no-candidate"]
+    told = {
+        **{"now": "2026-09-21T14:13:20Z", "rule_set": "kube-1.36", "origin": "decided"},
+        **{"answer": "", "cluster": "default", "pdb_violations": None, "decided_by": None},
+    }
+    hit = {
+        **{"id": 1, "outcome": "preempt", "node": "n1", "preemptor": None, "priority": None},
+        **{"victims": 1, "victim_pods": ["team-a/web"]},
+    }
+    own = {
+        **{"id": 3, "outcome": "no-candidate", "node": None, "preemptor": "team-a/own-0"},
+        **{"priority": 50, "victims": 0, "victim_pods": []},
+    }
+    assert events(service, tokens["limited"], "0-3", 2) == [
+        ("0-3,default:1-3", "decision", {**told, **hit}),
+        ("0-3,default:3-3", "decision", {**told, **own}),
+    ]
