@@ -259,16 +259,31 @@ def test_events_for_a_limited_viewer(
         outcomes = [row.outcome for row in reversed(store.read.decisions())]
     assert outcomes == ["preempt", "preempt", "no-candidate"]
     told = {
-        **{"now": "2026-09-21T14:13:20Z", "rule_set": "kube-1.36", "origin": "decided"},
-        **{"answer": "", "cluster": "default", "pdb_violations": None, "decided_by": None},
+        "now": "2026-09-21T14:13:20Z",
+        "rule_set": "kube-1.36",
+        "origin": "decided",
+        "answer": "",
+        "cluster": "default",
+        "pdb_violations": None,
+        "decided_by": None,
     }
     hit = {
-        **{"id": 1, "outcome": "preempt", "node": "n1", "preemptor": None, "priority": None},
-        **{"victims": 1, "victim_pods": ["team-a/web"]},
+        "id": 1,
+        "outcome": "preempt",
+        "node": "n1",
+        "preemptor": None,
+        "priority": None,
+        "victims": 1,
+        "victim_pods": ["team-a/web"],
     }
     own = {
-        **{"id": 3, "outcome": "no-candidate", "node": None, "preemptor": "team-a/own-0"},
-        **{"priority": 50, "victims": 0, "victim_pods": []},
+        "id": 3,
+        "outcome": "no-candidate",
+        "node": None,
+        "preemptor": "team-a/own-0",
+        "priority": 50,
+        "victims": 0,
+        "victim_pods": [],
     }
     assert events(service, tokens["limited"], "0-3", 2) == [
         ("0-3,default:1-3", "decision", {**told, **hit}),
