@@ -118,22 +118,25 @@ def changes(connection: Connection, table: Table) -> Iterator[tuple[Any, str, An
     """(row, column, other value) to try.
 
     Each column of the first row of each cluster, and of a row where it is null, or is not, unlike
-    in those. Which columns are hashed does not depend on the database, only how they are read: on
-    Postgres, a column of each type.
+    in those; a column of each type in all the ways that there are, the others in the plainest.
+    Which columns are hashed does not depend on the database, only how they are read: on Postgres, a
+    column of each type.
     """
     found = connection.execute(select(table).order_by(*table.primary_key)).mappings().all()
     connection.commit()
+    of_each_type = {(str(c.type), c.nullable): c for c in table.columns}.values()
     if connection.dialect.name != "sqlite":
-        for column in {(str(c.type), c.nullable): c for c in table.columns}.values():
+        for column in of_each_type:
             yield found[0], column.name, other_values(column, found[0][column.name])[0]
         return
     firsts = {row.get("cluster_id"): row for row in reversed(found)}.values()
+    typical = {column.name for column in of_each_type}
     for column in table.columns:
         name = column.name
         unlike = {row[name] is None: row for row in reversed(found)} if column.nullable else {}
         for row in [*firsts, *(row for row in unlike.values() if row not in firsts)]:
             values = other_values(column, row[name])
-            for value in values if row is found[0] else values[:1]:
+            for value in values if row is found[0] and name in typical else values[:1]:
                 yield row, name, value
 
 
