@@ -32,6 +32,7 @@ from tests.contract.builders import (
 )
 from tests.contract.filled import observe
 from tests.support import serving
+from tests.support.page_text import table, words
 from tests.support.serving import Serving
 
 START = "2026-09-21T12:00:00Z"
@@ -100,22 +101,6 @@ def service(
 def got(service: Serving, token: str, path: str, **query: Any) -> httpx.Response:
     headers = {"Authorization": f"Bearer {token}"}
     return service.get(path, headers=headers, params=query or None)
-
-
-def words(page: httpx.Response) -> str:
-    """The text of a page, one blank between words."""
-    return " ".join(unescape(re.sub(r"<[^>]+>", " ", page.text)).split())
-
-
-def table(page: httpx.Response, label: str) -> list[list[str]]:
-    """The cells of a table."""
-    found = re.search(rf'aria-label="{label}"><table.*?</table>', page.text, re.DOTALL)
-    assert found is not None, page.text
-    return [
-        [" ".join(unescape(re.sub(r"<[^>]+>", " ", cell)).split()) for cell in cells]
-        for row in re.findall(r"<tr[^>]*>(.*?)</tr>", found[0], re.DOTALL)
-        if (cells := re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL))
-    ]
 
 
 # --- workloads -----------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from tests.acceptance import test_batch_cli
 from tests.acceptance.test_batch_cli import KUBE_BATCH
 from tests.contract.test_ledger import tampering
 from tests.support import serving
+from tests.support.page_text import table, words
 from tests.support.serving import Serving
 
 RULES = "kube-batch-sample"
@@ -82,21 +83,6 @@ def service(
 
 def got(service: Serving, token: str, path: str) -> httpx.Response:
     return service.get(path, headers={"Authorization": f"Bearer {token}"})
-
-
-def words(page: httpx.Response) -> str:
-    return " ".join(unescape(re.sub(r"<[^>]+>", " ", page.text.partition("<main")[2])).split())
-
-
-def table(page: httpx.Response, label: str) -> list[list[str]]:
-    """The cells of a table."""
-    found = re.search(rf'aria-label="{label}"><table.*?</table>', page.text, re.DOTALL)
-    assert found is not None, page.text
-    return [
-        [" ".join(unescape(re.sub(r"<[^>]+>", " ", cell)).split()) for cell in cells]
-        for row in re.findall(r"<tr[^>]*>(.*?)</tr>", found[0], re.DOTALL)
-        if (cells := re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL))
-    ]
 
 
 def printed(capsys: pytest.CaptureFixture[str], *command: str) -> Any:

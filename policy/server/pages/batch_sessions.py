@@ -13,32 +13,13 @@ from policy.audit.sentences import session_ended
 from policy.server import batch_sessions
 from policy.server.batch_sessions import STEPS
 from policy.server.http import in_thread
-from policy.server.pages.surface import PAGE, Pages, after
+from policy.server.pages.surface import Pages, after, by_cluster
 from policy.server.security.access import Principal
 from policy.server.service import PolicyService
 
 
 async def show(pages: Pages, request: Request, principal: Principal) -> Response:
-    cluster = request.query_params.get("cluster", "")[:253]
-    before = after(request)
-    rows, lines = await in_thread(
-        batch_sessions.sessions,
-        pages.service,
-        principal,
-        cluster or None,
-        limit=PAGE,
-        before_id=before,
-    )
-    kept = {"cluster": cluster} if cluster else {}
-    return pages.page(
-        request,
-        principal,
-        "sessions.html",
-        lines=lines,
-        cluster=cluster,
-        first=before is None,
-        older=f"/sessions?{urlencode({**kept, 'after': rows[-1].id})}" if len(rows) == PAGE else "",
-    )
+    return await by_cluster(pages, request, principal, batch_sessions.sessions, "sessions.html")
 
 
 async def show_one(pages: Pages, request: Request, principal: Principal) -> Response:

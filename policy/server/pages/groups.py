@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,30 +10,13 @@ from starlette.responses import Response
 from policy.audit.sentences import contradicted, cycle_ended
 from policy.server import cycles
 from policy.server.http import in_thread
-from policy.server.pages.surface import PAGE, Pages, after
+from policy.server.pages.surface import Pages, by_cluster
 from policy.server.security.access import Principal
 from policy.server.service import PolicyService
 
 
 async def show(pages: Pages, request: Request, principal: Principal) -> Response:
-    cluster = request.query_params.get("cluster", "")[:253]
-    rows, lines = await in_thread(
-        cycles.cycles,
-        pages.service,
-        principal,
-        cluster or None,
-        limit=PAGE,
-        before_id=after(request),
-    )
-    kept = {"cluster": cluster} if cluster else {}
-    return pages.page(
-        request,
-        principal,
-        "groups.html",
-        lines=lines,
-        cluster=cluster,
-        older=f"/groups?{urlencode({**kept, 'after': rows[-1].id})}" if len(rows) == PAGE else "",
-    )
+    return await by_cluster(pages, request, principal, cycles.cycles, "groups.html")
 
 
 async def show_one(pages: Pages, request: Request, principal: Principal) -> Response:
