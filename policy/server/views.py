@@ -106,8 +106,10 @@ def sessions(
 
 
 def number_of(wanted: str) -> int:
-    """The number that is in an address; 0, which no row has, for what is none."""
-    return int(wanted) if wanted.isascii() and wanted.isdigit() and len(wanted) < 19 else 0
+    """The number that is in an address. Raises NotFound for what is none."""
+    if wanted.isascii() and wanted.isdigit() and len(wanted) < 19:
+        return int(wanted)
+    raise NotFound(f"`{wanted}` is not a number", help="lists show the numbers that there are")
 
 
 def moment(text: str | None, name: str, *, now_ms: int) -> int | None:

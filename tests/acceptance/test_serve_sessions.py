@@ -123,12 +123,20 @@ def test_lists_are_read_page_by_page(service: Serving, tokens: dict[str, str]) -
         assert got(service, tokens["all"], f"{path}?cluster=nowhere").status_code == 404
 
 
-@pytest.mark.parametrize("wanted", ["9", "0", "x", "-1", "99999999999999999999", "1e0"])
+@pytest.mark.parametrize(
+    ("wanted", "told"),
+    [
+        *((number, f"there is no batch session {number}") for number in ("9", "0")),
+        *((text, f"`{text}` is not a number") for text in ("x", "-1", "9" * 20, "1e0", "²")),
+    ],
+)
 def test_what_is_no_session_is_not_found(
-    service: Serving, tokens: dict[str, str], wanted: str
+    service: Serving, tokens: dict[str, str], wanted: str, told: str
 ) -> None:
-    for path in ("/api/v1/sessions", "/sessions"):
-        assert got(service, tokens["all"], f"{path}/{wanted}").status_code == 404
+    answer = got(service, tokens["all"], f"/api/v1/sessions/{wanted}")
+    assert (answer.status_code, answer.json()["detail"]) == (404, told)
+    page = got(service, tokens["all"], f"/sessions/{wanted}")
+    assert (page.status_code, told in words(page)) == (404, True)
     assert got(service, tokens["all"], "/api/v1/groups/1").status_code == 404
 
 
