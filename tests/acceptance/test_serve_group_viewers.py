@@ -249,7 +249,7 @@ def test_new_cycles_are_events(service: Serving, tokens: dict[str, str], databas
 def test_events_for_a_limited_viewer(
     service: Serving, tokens: dict[str, str], database_url: str
 ) -> None:
-    """What concerns others alone is no event, and of the others only its own part is told."""
+    """Decisions about other namespaces are not sent; of shared ones, only its own part is."""
     with Store.open(database_url) as store:
         journal = StoreJournal(store, "default", actor="ann", clock=lambda: serving.NOW_MS)
         rules = RuleSet.load("kube-1.36")

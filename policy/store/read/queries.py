@@ -363,8 +363,8 @@ def decisions(
     order = c.id.desc() if after_id is None else c.id
     if limit is not None:
         page = page.order_by(order).limit(limit)
-    # What else is told of them is looked up for the page alone: joined before, Postgres may walk
-    # through the cycles of all decisions that are newer than a page far back.
+    # The other tables are joined for the decisions of the page only. Joined to all of them,
+    # Postgres may read the cycles of every newer decision before it reaches a page far back.
     query = _base().where(c.id.in_(page)).order_by(order)
     return [DecisionRow.of(row._asdict()) for row in connection.execute(query)]
 

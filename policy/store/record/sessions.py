@@ -297,7 +297,7 @@ def _in_namespaces(namespaces: Collection[str]) -> ColumnElement[bool]:
     s, t = SESSIONS.c, SESSION_STEPS.c
     steps = select(t.position).where(t.session_id == s.id, _of(namespaces, t.task))
     group = or_(_of(namespaces, s.subject), steps.where(t.operation == "evict").exists())
-    # What a session tried and took back concerns nobody.
+    # Steps that were tried and taken back are left out: they changed no pod.
     batch = or_(
         steps.where(STEP_EVICTED).exists(),
         and_(s.bound_count > 0, steps.where(STEP_BOUND).exists()),
