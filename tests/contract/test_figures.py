@@ -93,7 +93,10 @@ def test_days_have_the_decisions_that_were_made_in_them(store: Store) -> None:
 
 
 def test_evictions_are_those_that_saved_queries_count(store: Store, database_url: str) -> None:
-    """Whole days and the parts of days at both ends; of some namespaces where they are named."""
+    """Whole days and the parts of days at both ends; of some namespaces where they are named.
+
+    The last day is a part of one where something is evicted on it afterwards.
+    """
     wanted = {"since_ms": SINCE, "until_ms": NOW + 1, "limit": 50}
     found = store.read.evicted_within("default", **wanted)
     expected = Evicted(
@@ -112,6 +115,8 @@ def test_evictions_are_those_that_saved_queries_count(store: Store, database_url
         assert tuple((row.victim_namespace, row.evictions) for row in rows) == found.namespaces
     own = store.read.evicted_within("default", **wanted, namespaces=["jobs"])
     assert own == Evicted(namespaces=expected.namespaces[1:], workloads=expected.workloads[1:2])
+    before = store.read.evicted_within("default", **{**wanted, "until_ms": NOW})
+    assert before.namespaces == (("shop", 4), ("jobs", 2))
     most = store.read.evicted_within("default", **{**wanted, "limit": 1})
     assert most == Evicted(namespaces=expected.namespaces[:1], workloads=expected.workloads[:1])
 

@@ -236,6 +236,11 @@ SELECT * FROM (
 """
 
 
+_EVICTS: Final = """
+SELECT EXISTS (SELECT 1 FROM v_victims WHERE evicted AND now_ms >= :since AND now_ms < :until)
+"""
+
+
 def evicted_within(
     connection: Connection,
     cluster: str | None = None,
@@ -259,14 +264,19 @@ def evicted_within(
             of_whole=whose if among else "1 = 1",
         )
     )
+    first_day, behind_day = _first(since_ms, DAY_MS), until_ms // DAY_MS
+    # Where nothing was evicted later on the last day, its totals are those up to `until_ms`.
+    rest = {"since": until_ms, "until": (behind_day + 1) * DAY_MS}
+    if not connection.execute(text(_EVICTS), rest).scalar_one():
+        behind_day += 1
     values: dict[str, Any] = {
         "cluster": cluster or "",
         "since": since_ms,
         "until": until_ms,
-        "first_day": _first(since_ms, DAY_MS),
-        "first_ms": _first(since_ms, DAY_MS) * DAY_MS,
-        "behind_day": until_ms // DAY_MS,
-        "behind_ms": until_ms // DAY_MS * DAY_MS,
+        "first_day": first_day,
+        "first_ms": first_day * DAY_MS,
+        "behind_day": behind_day,
+        "behind_ms": behind_day * DAY_MS,
         "limit": limit,
     }
     if namespaces is not None:
