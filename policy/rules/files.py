@@ -13,7 +13,7 @@ import re
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -207,9 +207,17 @@ def _open_named(name: str, *, kind: str, within: Path | None) -> RuleFile:
         advice = f"did you mean `{close[0]}`?" if close else f"shipped: {known}; a file needs `./`"
         what = "rule set" if kind == PREEMPTION_RULES else "batch rules"
         raise _refusal(name, f"no shipped {what} `{name}`", advice)
+    root, problems = _parsed(file.read_text("utf-8"), file_of(name))
+    return RuleFile(
+        key=f"shipped:{name}", root=root, kind=kind, within=within, problems=list(problems)
+    )
+
+
+@lru_cache(maxsize=128)
+def _parsed(text: str, file: str) -> tuple[Branch, tuple[Problem, ...]]:
+    """A shipped file as it is parsed, once for all that stand on it, and what is wrong with it."""
     problems: list[Problem] = []
-    root = parse(file.read_text("utf-8"), file_of(name), problems)
-    return RuleFile(key=f"shipped:{name}", root=root, kind=kind, within=within, problems=problems)
+    return parse(text, file, problems), tuple(problems)
 
 
 def _open_path(path: Path, *, kind: str, within: Path | None) -> RuleFile:
