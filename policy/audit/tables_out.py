@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import csv
-import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date
 from functools import partial
 from itertools import groupby
@@ -12,6 +11,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any, Final
 
+from policy.audit.export_folder import ExportError, ExportFolder
 from policy.store import Store
 from policy.store.read.tables import ColumnInfo, has_days, tables
 from policy.text.csv_cells import csv_cell
@@ -22,16 +22,6 @@ _EPOCH: Final = date(1970, 1, 1).toordinal()
 _NO_DAY: Final = "day=__HIVE_DEFAULT_PARTITION__"
 """What readers of Hive's partitions take for no value."""
 
-_DAY_FILES: Final = frozenset({"rows.csv", "rows.parquet"})
-
-
-class ExportError(Exception):  # told to people in the words of its message
-    """What was asked for cannot be written."""
-
-    def __init__(self, message: str, *, help: str = "") -> None:
-        super().__init__(message)
-        self.help = help
-
 
 def export(
     store: Store,
@@ -41,13 +31,15 @@ def export(
     *,
     raw: bool = False,
     by_day: bool = False,
-) -> Iterator[tuple[Path, int]]:
+    advance: Callable[[int], None] = lambda _: None,
+) -> tuple[list[Path], int]:
     """Write whole tables into a folder, one file each, all as they are at one instant.
 
     form: `csv` or `parquet`; raw: CSV without marks before what a spreadsheet would take for
     formulas (see `csv_cell`). by_day: tables whose rows have a day become folders with a file for
-    each day (see `has_days`). Yields each table's file or folder with the number of its rows once
-    it is written; neither appears under its name before it is complete. Raises ExportError.
+    each day (see `has_days`). advance: is told how many tables are written. The paths, and the
+    number of all rows. All tables take their places once the last one is complete, and those of
+    an export of before leave theirs, in whatever form they were. Raises ExportError.
     """
     known = tables()
     unknown = [name for name in names if name not in known]
@@ -55,20 +47,21 @@ def export(
         raise ExportError(f"there is no table `{unknown[0]}`", help=f"there are {', '.join(known)}")
     if form == "parquet":
         _pyarrow()
+    days = {name for name in names if by_day and has_days(name)}
+    targets = {name: name if name in days else f"{name}.{form}" for name in names}
+    total = 0
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with store.reading() as rooms:
-            for name in names:
+        with ExportFolder(folder, targets) as made, store.reading() as rooms:
+            for number, name in enumerate(names, start=1):
                 write = partial(_write, known[name], form=form, raw=raw)
-                if by_day and has_days(name):
-                    target = folder / name
-                    count = _write_days(target, rooms.read.rows_by_day(name), form, write)
+                place = made.unfinished(name)
+                if name in days:
+                    total += _write_days(place, rooms.read.rows_by_day(name), form, write)
                 else:
-                    target = folder / f"{name}.{form}"
-                    unfinished = target.with_suffix(f".{form}.part")
-                    count = write(unfinished, rooms.read.rows(name))
-                    unfinished.replace(target)
-                yield target, count
+                    total += write(place, rooms.read.rows(name))
+                advance(number)
+            return made.finish(), total
     except OSError as exc:
         said = explained(exc)
         raise ExportError(f"{exc.filename or folder}: {said.message}", help=said.help) from exc
@@ -80,40 +73,19 @@ def _write_days(
     form: str,
     write: Callable[[Path, Iterable[Sequence[tuple[Any, ...]]]], int],
 ) -> int:
-    """One folder for each day, named as Hive names partitions; what was there before is replaced.
+    """One folder for each day, named as Hive names partitions.
 
     A table without rows has one file without rows, of no day: readers find its columns there.
     """
-    _require_days(target)
-    unfinished = target.with_name(f"{target.name}.part")
-    shutil.rmtree(unfinished, ignore_errors=True)
     count = 0
     for day, of_day in groupby(batches, key=itemgetter(0)):
-        place = unfinished / f"day={date.fromordinal(_EPOCH + day).isoformat()}"
+        place = target / f"day={date.fromordinal(_EPOCH + day).isoformat()}"
         place.mkdir(parents=True)
         count += write(place / f"rows.{form}", (batch for _, batch in of_day))
     if not count:
-        (unfinished / _NO_DAY).mkdir(parents=True)
-        write(unfinished / _NO_DAY / f"rows.{form}", ())
-    if target.exists():
-        shutil.rmtree(target)
-    unfinished.rename(target)
+        (target / _NO_DAY).mkdir(parents=True)
+        write(target / _NO_DAY / f"rows.{form}", ())
     return count
-
-
-def _require_days(target: Path) -> None:
-    """Raises ExportError where the folder holds anything that no export by days has written."""
-    if not target.exists():
-        return
-    ours = target.is_dir() and all(
-        path.name.startswith("day=") and {f.name for f in path.iterdir()} <= _DAY_FILES
-        for path in target.iterdir()
-    )
-    if not ours:
-        raise ExportError(
-            f"{target}: holds something else than days of this table",
-            help="choose another folder, or remove it",
-        )
 
 
 def _write(

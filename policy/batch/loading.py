@@ -29,7 +29,7 @@ from policy.batch.volcano.plugins.base import Plugin as VolcanoPlugin
 from policy.cluster import canonical
 from policy.rules.documents import Branch, Item, Leaf, Series, from_mapping
 from policy.rules.files import BATCH_RULES, RuleFile, open_source
-from policy.rules.layers import layers_of
+from policy.rules.layers import LINKS, layers_of
 from policy.rules.problems import RulesError
 from policy.rules.shape import FileShape, find, show, suggest
 from policy.rules.shape import Path as TreePath
@@ -116,7 +116,7 @@ def _own(file: RuleFile, plugins: Mapping[str, Known] | None) -> BatchRules:
         advice = f"rules have `kind: {BATCH_RULES}`, a configuration `actions:` and `tiers:`"
         raise RulesError([kind.place.problem("kind", message, advice)])
     root, problems = _merged(file)
-    shape = FileShape(root, BatchFileModel, _words, _MISSING)
+    shape = FileShape(root, BatchFileModel, _words, _MISSING, above=LINKS)
     model = shape.validate()
     # Which words are known depends on the semantics; where that is no word, kube-batch's are.
     said = find(root, ("spec", "semantics"))
@@ -152,7 +152,7 @@ def _merged(file: RuleFile) -> tuple[Branch, list[Problem]]:
     spec = layers[-1][1]
     for _, over in reversed(layers[:-1]):
         spec = _over(spec, over)
-    entries = {k: v for k, v in file.root.entries.items() if k not in {"extends", "include"}}
+    entries = {k: v for k, v in file.root.entries.items() if k not in LINKS}
     keys = dict(file.root.keys)
     if "spec" in entries or len(layers) > 1:
         entries["spec"] = spec

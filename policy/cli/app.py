@@ -319,5 +319,5 @@ _KNOWN: Final = (
     ("policy.live.connection", "Interrupted"),
     ("policy.parts.work", "PartsError"),
     ("policy.simulation.trace", "TraceError"),
-    ("policy.audit.tables_out", "ExportError"),
+    ("policy.audit.export_folder", "ExportError"),
 )

@@ -6,7 +6,8 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from policy.audit.observed.again import CannotDecide, as_observed, decided_again
-from policy.audit.observed.documents import document
+from policy.audit.observed.comparing import POD_GROUP
+from policy.audit.observed.documents import document, nodes
 from policy.cli import options, output, session
 from policy.cli.exits import Exit
 from policy.store import NotFound, StoredDecision
@@ -95,15 +96,19 @@ def _again(store: Store, row: ObservationRow) -> tuple[StoredDecision | GroupDec
 
 
 def _print(row: ObservationRow) -> None:
+    group = row.preemptor_kind == POD_GROUP
     preemptor = row.preemptor or "an unknown pod"
     pods = output.number(row.victim_count, "pod")
-    output.line(f"observed preemption {row.id}: {preemptor} took {row.node} from {pods}")
+    where = nodes(document(row))
+    who = f"pod group {preemptor}" if group else preemptor
+    took = f"room on {output.number(len(where), 'node')}" if group else row.node
+    output.line(f"observed preemption {row.id}: {who} took {took} from {pods}")
     output.line()
     priority = "" if row.preemptor_priority is None else f", priority {row.preemptor_priority}"
     facts = (
         ("preemptor", f"{preemptor}{priority}"),
         ("uid", row.preemptor_uid),
-        ("node", row.node),
+        ("node", ", ".join(where)),
         ("scheduler", row.scheduler),
         ("happened", session.instant(row.now_ms)),
         ("recorded", f"{session.instant(row.at_ms)} by {session.writer(row)}"),
@@ -123,6 +128,7 @@ def _print(row: ObservationRow) -> None:
         [
             {
                 "pod": victim.victim,
+                "node": victim.node,
                 "priority": victim.priority,
                 "owner": victim.owner,
                 "ran": f"{victim.run_seconds} s",
@@ -131,7 +137,10 @@ def _print(row: ObservationRow) -> None:
             }
             for victim in row.victims
         ],
-        columns=("pod", "priority", "owner", "ran", "evidence", "pdb violated"),
+        columns=(
+            *(("pod", "node") if group else ("pod",)),
+            *("priority", "owner", "ran", "evidence", "pdb violated"),
+        ),
         right=("priority", "ran"),
     )
 

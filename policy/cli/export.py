@@ -40,12 +40,16 @@ from policy.cli.exits import Exit
 def command(db: str, names: tuple[str, ...], folder: Path, form: str, by_day: bool) -> int:
     """Write whole tables to files, one file per table, all as they are at one instant.
 
-    Columns and units are those of the tables. A file appears only when it is complete.
+    Columns and units are those of the tables. The files appear when all of them are complete.
+    Another export into the same folder replaces the tables that it writes, also where they were
+    written in another form: `policy-export.json` lists what exports wrote there. Other files
+    stay; one that would be read beside a table, such as `TABLE.csv` beside `TABLE.parquet`, is
+    refused where no export wrote it.
 
     With --by-day a table whose rows have a day (UTC) becomes a folder with a file for each day,
     `TABLE/day=2026-05-04/rows.parquet`, which DuckDB, Polars and Spark read as one table with a
     column `day`. The day is that of `now_ms` or `at_ms`; what belongs to a decision, a session or
-    an observation is of its day. Other tables stay one file. An export of before is replaced.
+    an observation is of its day. Other tables stay one file.
 
     \b
     Example:
@@ -58,11 +62,16 @@ def command(db: str, names: tuple[str, ...], folder: Path, form: str, by_day: bo
 
     wanted = tuple(dict.fromkeys(names)) or tuple(tables())
     with session.open_store(db) as store, output.progress("exporting") as advance:
-        total = 0
-        made = export(store, wanted, folder, form, raw=options.raw_wanted(), by_day=by_day)
-        for number, (path, count) in enumerate(made, start=1):
-            output.line(str(path))
-            advance(number, len(wanted))
-            total += count
+        paths, total = export(
+            store,
+            wanted,
+            folder,
+            form,
+            raw=options.raw_wanted(),
+            by_day=by_day,
+            advance=lambda number: advance(number, len(wanted)),
+        )
+    for path in paths:
+        output.line(str(path))
     output.say(f"{output.number(len(wanted), 'table')}, {output.number(total, 'row')}")
     return Exit.OK

@@ -184,6 +184,7 @@ def command(
 @contextmanager
 def _told_of_options() -> Iterator[None]:
     """Options of this command may be the way out where a query is not run to its end."""
+    from policy.store import NoReader
     from policy.store.read.sql import NotTrusted, QueryTooLong
 
     try:
@@ -191,7 +192,7 @@ def _told_of_options() -> Iterator[None]:
     except QueryTooLong as exc:
         exc.help += ", or give it more time with --timeout"
         raise
-    except NotTrusted as exc:
+    except (NoReader, NotTrusted) as exc:
         before = f"{exc.help}; " if exc.help else ""
         exc.help = f"{before}--trust-connection runs the query as it is"
         raise

@@ -25,6 +25,7 @@ from policy.rules.expressions import (
     compile_expression,
 )
 from policy.rules.group_rules import OrdinaryVictims
+from policy.rules.layers import LINKS
 from policy.rules.overlays import implied_id
 from policy.rules.ruleset import ReprieveGroup
 from policy.rules.schema import RULE_NAMES, RuleFileModel
@@ -119,7 +120,7 @@ class Checker:
 
     def run(self) -> RuleFileModel | None:
         """All checks; the validated model where pydantic found nothing."""
-        shape = FileShape(self.root, RuleFileModel, _shape_words, _MISSING)
+        shape = FileShape(self.root, RuleFileModel, _shape_words, _MISSING, above=LINKS)
         model = shape.validate()
         self.problems += shape.problems
         for path, keys, context, expected in _EXPRESSIONS:

@@ -11,9 +11,9 @@ import difflib
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -33,6 +33,9 @@ FOREIGN_SUFFIXES: Final = (".conf",)
 
 ENVIRONMENTS: Final = "environments"
 """Folder of the shipped overlays for environments, and the first part of their names."""
+
+_LOOKED_AT: Final = 200
+"""Files of a folder among which one is looked for that is meant."""
 
 _KIND: Final = re.compile(r"^kind: *([A-Za-z]+)", re.MULTILINE)
 _CONFIGURATION: Final = re.compile(r"^\s*[\"']?(actions|tiers)[\"']?\s*:", re.MULTILINE)
@@ -138,8 +141,8 @@ def open_source(
             key="", root=root, kind=kind, folder=Path(), within=within, problems=problems
         )
     if isinstance(source, Path) or (source not in shipped() and is_path(source)):
-        return _open_path(Path(source), kind=kind, within=within)
-    return _open_named(source, kind=kind, within=within)
+        return _open_path(Path(source), str(source), kind=kind, within=within)
+    return _open_named(source, kind=kind, folder=Path(), within=within)
 
 
 def open_beside(file: RuleFile, named: Leaf, word: str) -> RuleFile:
@@ -150,11 +153,11 @@ def open_beside(file: RuleFile, named: Leaf, word: str) -> RuleFile:
     text = named.text
     try:
         if text in shipped() or not is_path(text):
-            return _open_named(text, kind=file.kind, within=file.within)
+            return _open_named(text, kind=file.kind, folder=file.folder, within=file.within)
         if file.folder is None:
             name = text.removeprefix("./").removesuffix(".yaml")
-            return _open_named(name, kind=file.kind, within=file.within)
-        return _open_path(file.folder / text, kind=file.kind, within=file.within)
+            return _open_named(name, kind=file.kind, folder=None, within=file.within)
+        return _open_path(file.folder / text, text, kind=file.kind, within=file.within)
     except RulesError as exc:
         first = exc.problems[0]
         if first.line:
@@ -198,24 +201,42 @@ def file_of(source: str) -> str:
     return f"rules/{source}" + ("/rules.yaml" if file.name == "rules.yaml" else ".yaml")
 
 
-def _open_named(name: str, *, kind: str, within: Path | None) -> RuleFile:
+def _open_named(name: str, *, kind: str, folder: Path | None, within: Path | None) -> RuleFile:
+    """folder: where a file lies that may be meant; None for nowhere."""
     file = shipped().get(name)
     if file is None:
-        every = _of_kind(kind)
-        close = difflib.get_close_matches(name, every, n=1)
         known = ", ".join(f"`{known}`" for known in shipped_names(kind))
-        advice = f"did you mean `{close[0]}`?" if close else f"shipped: {known}; a file needs `./`"
+        advice = _meant(_close(name, _of_kind(kind)))
+        if folder is not None:
+            own = _rule_files(folder, within)
+            advice = _meant([f"./{file}" for file in own if Path(file).stem == name]) or advice
+        advice = advice or f"shipped: {known}; a file needs `./`"
         what = "rule set" if kind == PREEMPTION_RULES else "batch rules"
         raise _refusal(name, f"no shipped {what} `{name}`", advice)
+    root, problems = _parsed(file.read_text("utf-8"), file_of(name))
+    return RuleFile(
+        key=f"shipped:{name}", root=root, kind=kind, within=within, problems=list(problems)
+    )
+
+
+@lru_cache(maxsize=128)
+def _parsed(text: str, file: str) -> tuple[Branch, tuple[Problem, ...]]:
+    """A shipped file as it is parsed, once for all that stand on it, and what is wrong with it."""
     problems: list[Problem] = []
-    root = parse(file.read_text("utf-8"), file_of(name), problems)
-    return RuleFile(key=f"shipped:{name}", root=root, kind=kind, within=within, problems=problems)
+    return parse(text, file, problems), tuple(problems)
 
 
-def _open_path(path: Path, *, kind: str, within: Path | None) -> RuleFile:
+def _open_path(path: Path, typed: str, *, kind: str, within: Path | None) -> RuleFile:
+    """typed: the path as it was given."""
     if path.suffix not in SUFFIXES and _within(path, within) and _holds_rules(path):
         path = path / "rules.yaml"
-    text = text_of(path, str(path), within)
+    try:
+        text = text_of(path, str(path), within)
+    except RulesError as exc:
+        if isinstance(exc.__cause__, FileNotFoundError):
+            message = exc.problems[0].message
+            raise _refusal(str(path), message, _instead(path, typed, within)) from exc
+        raise
     problems: list[Problem] = []
     try:
         root = parse(text, str(path), problems)
@@ -231,6 +252,42 @@ def _open_path(path: Path, *, kind: str, within: Path | None) -> RuleFile:
         within=within,
         problems=problems,
     )
+
+
+def _instead(path: Path, typed: str, within: Path | None) -> str:
+    """What may be meant by a path that leads to nothing; "" where nothing is like it."""
+    if not path.parent.is_dir():
+        name = typed.removeprefix("./").removesuffix(path.suffix)
+        return _meant(_close(name, shipped())) or f"there is no folder `{path.parent}`"
+    before = typed.removesuffix(path.name) or "./"
+    # By what comes before the ending, which makes short names all alike.
+    names = {Path(name).stem: name for name in _rule_files(path.parent, within)}
+    return _meant([f"{before}{names[stem]}" for stem in _close(path.stem, names)])
+
+
+def _rule_files(folder: Path, within: Path | None) -> list[str]:
+    """Names of the rule files, and of the folders of one, in a folder; of nothing else in it."""
+    if not _within(folder, within):
+        return []
+    found: list[str] = []
+    for path in sorted(folder.glob("*")) if folder.is_dir() else ():
+        file = path / "rules.yaml" if _holds_rules(path) else path
+        if file.suffix in SUFFIXES and len(found) < _LOOKED_AT:
+            try:
+                kind = _KIND.search(text_of(file, path.name, within))
+            except RulesError:
+                continue
+            if kind and kind[1] in (PREEMPTION_RULES, BATCH_RULES):
+                found.append(path.name)
+    return found
+
+
+def _close(name: str, known: Iterable[str]) -> list[str]:
+    return difflib.get_close_matches(name, list(known), n=1)
+
+
+def _meant(found: Sequence[str]) -> str:
+    return f"did you mean `{found[0]}`?" if found else ""
 
 
 def _holds_rules(folder: Path) -> bool:

@@ -14,6 +14,9 @@ from policy.text.problems import Problem
 
 MAX_EXTENDS: Final = 20
 
+LINKS: Final = ("extends", "include")
+"""Keys of a file that name others."""
+
 
 @dataclass(slots=True)
 class Layers:

@@ -12,15 +12,13 @@ from policy.rules.building import build
 from policy.rules.checks import Checker
 from policy.rules.documents import Branch, Leaf, from_mapping
 from policy.rules.files import BATCH_RULES, PREEMPTION_RULES, RuleFile, open_source
-from policy.rules.layers import layers_of
+from policy.rules.layers import LINKS, layers_of
 from policy.rules.overlays import Merger, needs_base, normalised
 from policy.rules.problems import RulesError
 from policy.rules.ruleset import RuleSet
 from policy.rules.stored import complete
 from policy.scoring.registry import SCORERS
 from policy.text.problems import Problem
-
-_LINKS = frozenset({"extends", "include"})
 
 
 def _merged(file: RuleFile, overrides: Mapping[str, Any] | None) -> tuple[Branch, list[Problem]]:
@@ -35,7 +33,7 @@ def _merged(file: RuleFile, overrides: Mapping[str, Any] | None) -> tuple[Branch
     if overrides is not None:
         over = from_mapping(overrides, "<overrides>", merger.problems)
         spec = merger.merge(spec, normalised(over))
-    entries = {key: item for key, item in file.root.entries.items() if key not in _LINKS}
+    entries = {key: item for key, item in file.root.entries.items() if key not in LINKS}
     keys = dict(file.root.keys)
     if "spec" in entries or len(chain) > 1 or overrides is not None:
         entries["spec"] = spec

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeAlias, TypeVar, get_args
 
@@ -51,6 +51,7 @@ class FileShape(Generic[M]):
     model: type[M]
     words: MessageOverride
     missing: Mapping[str, str]  #: key -> what to write where it is missing
+    above: Sequence[str] = ()  #: keys of the file that were read, and taken out, before
     problems: list[Problem] = field(default_factory=list)
 
     def validate(self) -> M | None:
@@ -107,7 +108,7 @@ class FileShape(Generic[M]):
         key = str(path[-1])
         assert isinstance(owner, Branch)
         where = f" in `{show(path[:-1])}`" if path[:-1] else ""
-        known = _known_keys(self.model, path[:-1])
+        known = [*_known_keys(self.model, path[:-1]), *(self.above if owner is self.root else ())]
         message = f"unknown key `{key}`{where}"
         self._complain(owner.keys[key], path, message, suggest(key, known))
 

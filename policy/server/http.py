@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from policy.server.metrics import Metrics
 from policy.server.tracing import TRACE, Tracing
-from policy.store import Conflict, DamagedRows, InvalidValue, NotFound, StoreError
+from policy.store import Conflict, DamagedRows, InvalidValue, NoReader, NotFound, StoreError
 
 log = logging.getLogger("policy.server")
 
@@ -85,6 +85,7 @@ def of_store(exc: StoreError) -> Failure:
 _OF_STORE: Final[Mapping[type[StoreError], tuple[int, str]]] = {
     NotFound: (404, "not-found"),
     InvalidValue: (400, "invalid"),
+    NoReader: (501, "not-offered"),
     Conflict: (409, "conflict"),
     DamagedRows: (500, "damaged"),
 }
@@ -104,6 +105,7 @@ TITLES: Final = {
     "conflict": "The request does not go with the present state",
     "too-large": "The body is too large",
     "too-slow": "The body did not arrive in time",
+    "not-offered": "The service as it was started does not offer this",
     "unavailable": "The database or the service cannot answer now",
     "damaged": "Rows of the record are not those that were written",
     "internal": "The service failed",

@@ -8,7 +8,7 @@ takes its time. At one instant what ends comes first, then what comes back, then
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Final
 
@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from policy.cluster import times
 from policy.cluster.digest import Change
-from policy.cluster.objects import Pod
-from policy.cluster.snapshot import Snapshot
+from policy.cluster.objects import Node, Pod
+from policy.cluster.requests import amounts
 from policy.decision.model import Outcome, Victim
 from policy.preemption.columns import owner_of
 from policy.rules.ruleset import RuleSet
@@ -82,7 +82,9 @@ class Simulator(DecisionLoop):
             snapshot.budgets, (pod for _, _, pod in snapshot.in_order()), trace.events
         )
         super().__init__(scheduler, rules, clock=clock, name=options.scheduler)
-        self._count_capacity(scheduler.snapshot)
+        self._room: dict[str, Mapping[str, int]] = {}  # by node
+        for node in snapshot.nodes.nodes:
+            self._count_room(node.metadata.name, node, trace.start_ms)
         self._expect_trace()
 
     def finish(self) -> None:
@@ -172,8 +174,6 @@ class Simulator(DecisionLoop):
                 before = step.before.pod(key)
                 if before is None or not before.metadata.deletion_timestamp:
                     self._expect_gone(key, obj)
-        if step.after.nodes is not step.before.nodes:
-            self._count_capacity(step.after)
 
     def _idle(self) -> bool:
         """Pass the time until something happens; False where nothing will."""
@@ -252,6 +252,9 @@ class Simulator(DecisionLoop):
             event = self._others[number]
             kind_, name, obj = event.change
             self.lives.note(at, f"{'removed' if obj is None else 'changed'} {kind_} {name}")
+            if kind_ == "Node":
+                assert obj is None or isinstance(obj, Node)
+                self._count_room(name, obj, at)
             if kind_ == "Node" and obj is None:
                 return (event.change, *self._node_is_gone(name, at))
             return (event.change,)
@@ -305,7 +308,9 @@ class Simulator(DecisionLoop):
         if index is not None:
             for _, key, pod in snapshot.in_order(among=snapshot.node == index):
                 life = self.lives.by_key[key]
-                if life.where in {Where.WAITING, Where.RUNNING, Where.LEAVING}:
+                placed = (key, name) in self._starting
+                # Any other that waits has come back by now, and the node is gone a second time.
+                if placed or life.where in {Where.RUNNING, Where.LEAVING}:
                     # One that was leaving when the trace began does not come back, here either.
                     if not pod.metadata.deletion_timestamp:
                         self.lives.stranded(key, at)
@@ -356,14 +361,14 @@ class Simulator(DecisionLoop):
                 pdb_violating=leaving[key].pdb_violating,
             )
 
-    def _count_capacity(self, snapshot: Snapshot) -> None:
-        total = snapshot.allocatable.sum(axis=0)
-        ids = snapshot.pools.resources.ids
-        at = self._virtual.now_ms
-        for name, series in self.lives.capacity.items():
-            column = ids.get(name)
-            here = 0 if column is None else int(total[column])
-            series.add(at, here - series.value)
+    def _count_room(self, name: str, node: Node | None, at: int) -> None:
+        """What there is from now on, which cycles that are on learn of at their end."""
+        before = self._room.pop(name, {})
+        after = {} if node is None else amounts(node.status.allocatable)
+        for resource, series in self.lives.capacity.items():
+            series.add(at, after.get(resource, 0) - before.get(resource, 0))
+        if node is not None:
+            self._room[name] = after
 
 
 def _created(pod: Pod, at_ms: int) -> Pod:

@@ -35,6 +35,13 @@ class InvalidValue(StoreError):
     """A value that was given cannot be used; another one may."""
 
 
+class NoReader(StoreError):
+    """Queries of users' own need a connection that can do nothing but read; this one can do more.
+
+    The message says what.
+    """
+
+
 class Conflict(StoreError):
     """What was asked for does not go with what the database holds now."""
 

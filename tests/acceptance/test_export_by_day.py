@@ -128,7 +128,7 @@ def test_another_export_replaces_the_days_of_before(two_days, tmp_path):
     stale.write_bytes(next((folder / "victims").glob("*/rows.parquet")).read_bytes())
     assert export(two_days, folder, "--by-day", "--table", "victims") == 0
     assert not stale.exists()
-    assert [p.name for p in folder.iterdir()] == ["victims"]
+    assert sorted(p.name for p in folder.iterdir()) == ["policy-export.json", "victims"]
 
 
 def test_a_folder_with_anything_else_stays_as_it_is(two_days, tmp_path, capsys):

@@ -123,8 +123,25 @@ def test_sql_of_users_runs_as_the_role_that_only_reads(
         refused = unguarded.client.post(
             unguarded.url + "/api/v1/sql", json={"sql": "SELECT current_user"}
         )
-        assert refused.status_code == 400
-        assert "policy db reader create" in refused.json()["help"]
+        # Nothing is wrong with the request, and trying again does not help.
+        assert (refused.status_code, refused.json(), "retry-after" in refused.headers) == (
+            501,
+            {
+                "type": "/api/v1/problems/not-offered",
+                "title": "The service as it was started does not offer this",
+                "status": 501,
+                "detail": "this connection may do more than read: `postgres` is a superuser",
+                "help": "`policy db reader create` makes a role that can only read; name its"
+                " connection with --reader-url or POLICY_READER_DB",
+            },
+            False,
+        )
+        asked = unguarded.client.get(unguarded.url + "/sql?q=SELECT+1&format=json")
+        page = unguarded.get("/sql", params={"q": "SELECT 1"})
+        assert (asked.status_code, page.status_code) == (501, 200)
+        assert "this connection may do more than read" in page.text
+        known = unguarded.client.get(unguarded.url + "/api/v1/problems/not-offered")
+        assert known.status_code == 200
         unguarded.stop()
     finally:
         drop_reader(url, name)

@@ -139,7 +139,7 @@ def test_bars_show_each_pod_where_it_begins_and_what_is_free() -> None:
         "before": [("stays", 0, 150), ("leaving", 150, 150), ("leaves", 300, 300)],
         "after": [("stays", 0, 150), ("leaving", 150, 150), ("comes", 300, 300)],
     }
-    assert (cpu["before"]["free"], cpu["after"]["free"], cpu["room"]) == ("0", "0", "4")
+    assert (cpu["before"]["left"], cpu["after"]["left"], cpu["room"]) == ("0 free", "0 free", "4")
     assert [(row["pod"], row["words"]) for row in bars.rows[-2:]] == [
         ("default/waits", "is nominated to the node, and waits for room"),
         ("default/loses", "loses its nomination to the node"),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from policy.audit.rule_sets import single_pod_names
 from policy.filters.base import Parameter
 from policy.rules import RulesError, RuleSet, files, loading
 from policy.rules.ruleset import (
@@ -570,3 +571,15 @@ def test_the_editor_schema_knows_overlays() -> None:
         ["array", "object"],
         ["insert", "remove", "replace"],
     )
+
+
+def test_rule_sets_share_what_they_have_in_common() -> None:
+    """A file is parsed once for all that stand on it, an expression compiled once in its place."""
+    found = {name: RuleSet.load(name) for name in single_pod_names()}
+    expressions = [e for rules in found.values() for e in rules.expressions()]
+    assert len({id(e) for e in expressions}) == len({(e.source, e.context) for e in expressions})
+    assert len(expressions) > 5 * len({id(e) for e in expressions})
+    opened = [files.open_source("kube-1.36", kind=files.PREEMPTION_RULES) for _ in range(2)]
+    assert opened[0].root is opened[1].root
+    opened[0].problems.append(opened[0].root.place.problem("spec", "of this one alone"))
+    assert opened[1].problems == []

@@ -478,6 +478,77 @@ def test_a_node_that_goes_at_the_end_of_a_cycle_takes_along_what_was_placed(tmp_
     )
 
 
+def test_what_nodes_have_counts_from_the_instant_at_which_it_changes(tmp_path: Path) -> None:
+    """Also within a cycle, which goes on with the nodes of its beginning; used and room agree."""
+    folder = written(
+        tmp_path,
+        create(0, wanting("a", 2)),
+        put(3, a_node("n2")),
+        gone(6, "Node", "n2"),
+        put(7, a_node("n1", cpu="8")),
+        create(20, wanting("b", 6)),
+        create(25, wanting("late", 1)),
+        gone(26, "Node", "n1"),
+        create(40, wanting("c", 1)),
+    )
+    told, result = events(Options(cycle_ms=10_000), folder)
+    assert told == [
+        (0.0, "default/a arrived"),
+        (3.0, "changed Node n2"),
+        (6.0, "removed Node n2"),
+        (7.0, "changed Node n1"),
+        (10.0, "default/a started n1"),
+        (20.0, "default/b arrived"),
+        (25.0, "default/late arrived"),
+        (26.0, "removed Node n1"),
+        # It has room there when its cycle begins, and the binding finds no node.
+        (26.0, "default/a lost its node"),
+        (26.0, "default/a gone"),
+        (26.0, "default/a arrived"),
+        (26.0, "default/b gone"),
+        (26.0, "default/b arrived"),
+    ]
+    # 4 cpu to 7 s and 8 to 26 s, 4 more from 3 to 6 s; 2 are used from 10 to 26 s.
+    room = 4 * 7 + 8 * 19 + 4 * 3
+    assert (result.timeline.used_mean, result.everyone.run_ms, result.everyone.waiting_ms) == (
+        {"cpu": round(2 * 16 / room, 6)},
+        16_000,
+        1000 * (10 + 14 + 20 + 15),
+    )
+
+
+def test_a_node_that_goes_in_the_last_cycle(tmp_path: Path) -> None:
+    """The cycle would end after the simulated time: what there is counts to the event."""
+    folder = written(tmp_path, create(0, wanting("a", 2)), gone(6, "Node", "n1"))
+    told, result = events(Options(cycle_ms=10_000, length_ms=8000), folder)
+    assert told[1:] == [
+        (6.0, "removed Node n1"),
+        (6.0, "default/a gone"),
+        (6.0, "default/a arrived"),
+    ]
+    assert result.timeline.used_mean == {"cpu": 0.0}
+
+
+def test_a_node_that_goes_twice_in_a_cycle_takes_its_pods_along_once(tmp_path: Path) -> None:
+    """The pods that came back after the first time are on no node then."""
+    folder = written(
+        tmp_path,
+        create(10, wanting("b", 1)),
+        gone(12, "Node", "n1"),
+        put(14, a_node("n1")),
+        gone(16, "Node", "n1"),
+        create(30, wanting("c", 1)),
+        pods=[wanting("old", 3, nodeName="n1")],
+    )
+    told, _ = events(Options(cycle_ms=10_000), folder)
+    assert [what for _, what in told if what.startswith("default/old")] == [
+        "default/old running",
+        "default/old lost its node",
+        "default/old gone",
+        "default/old arrived",
+    ]
+
+
 @pytest.mark.parametrize(
     ("restart", "figures"),
     [

@@ -8,13 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from policy.audit.observed.again import AgainDecider, as_observed
 from policy.audit.observed.against import compare, sums
 from policy.cli.app import run
 from policy.decision.groups import GroupDecision
 from policy.rules import RuleSet
-from policy.store import Store
+from policy.store import NotFound, PruneScope, Store
+from policy.store.state.group_past import GroupMemberAt, Whereabouts
+from tests.support import serving
+from tests.support.builders import PodBuilder, a_pod, objects
+from tests.support.groups import a_group, of_group
 
 DATA = Path(__file__).parents[1] / "data" / "conformance" / "pod-groups.jsonl.gz"
 AT = "2026-11-21T08:00:00Z"
@@ -134,3 +139,56 @@ def test_another_victim_is_another_verdict(database_url: str, tmp_path: Path) ->
     assert compared.kept == (spared,)
     assert sum(line.spared for line in totals) == 1
     assert undecided.detail == "rule set `kube-1.35` does not schedule pod groups"
+
+
+def test_a_group_as_it_was_and_where_its_members_are_now(database_url: str) -> None:
+    """Those who named it then; not who ended, of other groups, or came under a name of before."""
+
+    def member(name: str, group: str = "a_b", uid: str = "") -> PodBuilder:
+        pod = a_pod(name).priority(5).pod
+        named = replace(pod, metadata=replace(pod.metadata, uid=uid or f"uid-{name}"))
+        return of_group(PodBuilder(named), group)
+
+    nowhere = Whereabouts(node="", nominated="")
+    before = objects(
+        a_group("a_b", priority=9, least=3),
+        *(member(name) for name in ("gone", "moves", "nominated", "new-uid", "waits")),
+        member("done").ended(),
+        # `_` is no wildcard, and case counts.
+        *(member("other-1", "axb"), member("other-2", "A_B")),
+        member("elsewhere").in_namespace("default-2"),
+        member("late", "another"),
+    )
+    after = objects(
+        a_group("a_b", priority=9, least=3),
+        member("moves").on("n1"),
+        member("nominated").nominated_to("n2"),
+        member("new-uid", uid="another"),
+        member("waits"),
+        member("late"),
+    )
+    with Store.open(database_url) as store:
+        for number, state in enumerate((before, after)):
+            store.record.import_objects(
+                "default",
+                state,
+                at_ms=serving.NOW_MS + number,
+                source="test",
+                prune=PruneScope(),
+            )
+        found = store.state.group_at("default", "default/a_b", 1)
+        none = store.state.group_at("default", "default/none", 1)
+        with pytest.raises(NotFound):
+            store.state.group_at("default", "default/a_b", 3)
+    now = {
+        "gone": None,
+        "moves": Whereabouts(node="n1", nominated=""),
+        "nominated": Whereabouts(node="", nominated="n2"),
+        "new-uid": None,
+        "waits": nowhere,
+    }
+    assert found.members == tuple(
+        GroupMemberAt(pod=f"default/{name}", priority=5, then=nowhere, now=at)
+        for name, at in sorted(now.items())
+    )
+    assert (found.group, none.group, none.members) == (before[0], None, ())

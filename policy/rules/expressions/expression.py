@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -42,6 +43,9 @@ RANKING_KEY: Final[frozenset[ValueType]] = frozenset(
 
 _ANSWERS: Final = 256
 """Answers of one expression that are kept."""
+
+_COMPILED: Final = 1024
+"""Compiled expressions that are kept: rule sets share most of theirs, with their bases alike."""
 
 _PLACEHOLDER: dict[ValueType, Any] = {ValueType.BOOL: False, ValueType.STRING: ""}
 
@@ -156,6 +160,11 @@ def compile_expression(
 
     `expected` are the result types that make sense in this place of a rule file.
     """
+    return _compiled(source, context, expected)
+
+
+@lru_cache(maxsize=_COMPILED)
+def _compiled(source: str, context: Context, expected: frozenset[ValueType]) -> Expression:
     checked = check(source, context=context, expected=expected)
     compiler = Compiler(checked.tree)
     evaluator = compiler.compile_root(checked.type)

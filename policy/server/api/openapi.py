@@ -28,6 +28,7 @@ _WORDS: Final = {
     422: "The `Idempotency-Key` was sent with another body before.",
     421: "A service without tokens answers to the loopback address only.",
     500: "The service failed, or rows of the record are not those that were written.",
+    501: "The service as it was started does not offer this.",
     503: "The database cannot answer now.",
 }
 

@@ -629,6 +629,7 @@ OPERATIONS: Final = (
         call=_sql,
         answers=(answers.SqlResult,),
         body=models.Query,
+        problems=(501,),
         limited=True,
         summary="One statement that reads; ends after 10 seconds. For an admin on tables and views,"
         " for others on the views and, where it is a saved query to the letter, on what that reads."

@@ -9,8 +9,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from policy.audit.documents import document
+from policy.audit.observed.comparing import POD_GROUP
+from policy.audit.observed.documents import nodes
 from policy.audit.rule_sets import load_shipped
+from policy.audit.sentences import cycle_ended
+from policy.cluster.pod_groups import disruption_mode, min_count
 from policy.decision.groups import GroupDecision
+from policy.decision.model import document_of
 from policy.rules.criteria import instant_criteria
 from policy.rules.files import shipped
 from policy.server.http import Failure, in_thread
@@ -46,14 +51,34 @@ def observation(
         raise Failure(404, "not-found", f"there is no observed preemption `{wanted[:40]}`")
     row = service.store.read.observation(int(wanted), namespaces=principal.namespaces)
     told = scope.observation(principal, row)
+    shown = {"told": told, "nodes": nodes(told)}
     if principal.limited:
-        return {"told": told, "rules": "", "again": None, "answered": None}
+        return {**shown, "rules": "", "again": None, "answered": None, "group": None}
     answered = row.detail["decision"] if row.verdict == VerdictClass.ANSWERED else None
     return {
-        "told": told,
+        **shown,
         "answered": answered,
+        "group": _group(service, row) if row.preemptor_kind == POD_GROUP else None,
         "rules": _rules_address(service, row),
         "again": _again(service, row) if again and answered is None else None,
+    }
+
+
+def _group(service: PolicyService, row: ObservationRow) -> dict[str, Any] | None:
+    """The pod group in the state before; None where that is not kept."""
+    if row.base_revision is None or not row.preemptor:
+        return None
+    try:
+        found = service.store.state.group_at(row.cluster, row.preemptor, row.base_revision)
+    except NotFound:  # pruned since
+        return None
+    least = None if found.group is None else min_count(found.group)
+    return {
+        "known": found.group is not None,
+        "priority": 0 if found.group is None else found.group.spec.priority or 0,
+        "policy": "basic" if least is None else f"gang, minCount {least}",
+        "together": found.group is not None and disruption_mode(found.group) == POD_GROUP,
+        "members": found.members,
     }
 
 
@@ -77,7 +102,8 @@ def _again(service: PolicyService, row: ObservationRow) -> dict[str, Any]:
     except CannotDecide as exc:
         return {"problem": str(exc)}
     if isinstance(found, GroupDecision):
-        return {"problem": "", "group": found, "told": None}
+        cycle = document_of(found)
+        return {"problem": "", "group": cycle, "ended": cycle_ended(cycle), "told": None}
     return {
         "problem": "",
         "group": None,

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from policy.audit.documents import instant
+from policy.audit.observed.documents import nodes
 from policy.audit.rule_sets import single_pod_names
 from policy.observing.model import Confidence
 from policy.server import views
@@ -117,9 +118,10 @@ def observed(
 
 
 def _line(told: dict[str, Any]) -> dict[str, Any]:
-    names = ("id", "cluster", "preemptor", "node", "confidence", "verdict")
+    names = ("id", "cluster", "preemptor", "preemptor_kind", "confidence", "verdict")
     return {
         **{name: told[name] for name in names},
+        "nodes": nodes(told),
         "at": told["now"],
         "victims": [victim["victim"] for victim in told["victims"]],
         "reason": told.get("reason", ""),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from policy.cluster.objects import Node, Pod
@@ -25,9 +25,16 @@ def resources(node: Node, pods: Sequence[Pod]) -> list[dict[str, Any]]:
             room,
             [(pod, held.get(name, 0), "") for pod, held in zip(names, holds, strict=True)],
         )
-        for name, room in sorted(amounts(node.status.allocatable).items())
-        if room
+        for name, room in _rooms(node, holds)
     ]
+
+
+def _rooms(node: Node, holds: Sequence[Mapping[str, int]]) -> list[tuple[str, int]]:
+    """What the node has of each resource, where it has any or its pods hold some all the same."""
+    has = amounts(node.status.allocatable)
+    held = {name for one in holds for name, amount in one.items() if amount}
+    rooms = {name: has.get(name, 0) for name in sorted({*has, *held})}
+    return [(name, room) for name, room in rooms.items() if room or name in held]
 
 
 def bar(
@@ -58,9 +65,13 @@ def bar(
         "name": name,
         "used": words(name, used),
         "room": words(name, room),
-        "free": words(name, room - used),
+        "over": used > room,
+        "left": f"over by {words(name, used - room)}"
+        if used > room
+        else f"{words(name, room - used)} free",
         "parts": drawn,
         "end": round(room * WIDTH / whole, 1),
+        "beyond": round(max(0, used - room) * WIDTH / whole, 1),
     }
 
 

@@ -30,7 +30,7 @@ from policy.server.pages.surface import Pages
 from policy.server.security.access import Principal
 from policy.server.security.tokens import Role
 from policy.server.sql import run_sql
-from policy.store.errors import InvalidValue
+from policy.store.errors import InvalidValue, NoReader
 from policy.store.migrate import VIEWS
 from policy.store.read.saved_queries import SavedQuery, saved_as, saved_queries, saved_query
 from policy.store.read.sql import parameters_in
@@ -67,7 +67,7 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
             result = await in_thread(_run, pages, principal, question)
     except Failure as exc:
         failure = exc
-    except InvalidValue as exc:
+    except (InvalidValue, NoReader) as exc:
         failure = of_store(exc)
     if form:
         if failure is not None:

@@ -88,6 +88,8 @@ def observations(
     if (pod := wanted.get("pod")) is not None:
         taken = select(v.observation_id).where(v.victim == pod)
         query = query.where(or_(o.preemptor == pod, o.id.in_(taken)))
+    if (node := wanted.get("node")) is not None:
+        query = query.where(or_(o.node == node, _group_took(node, wanted.get("namespaces"))))
     if (before_id := wanted.get("before_id")) is not None:
         last = OBSERVATIONS.alias("last").c
         begin = select(last.now_ms).where(last.id == before_id)
@@ -96,11 +98,21 @@ def observations(
             begin = begin.where(_concerns(last.id, last.preemptor_namespace, among))
         then = begin.scalar_subquery()
         query = query.where(or_(o.now_ms < then, and_(o.now_ms == then, o.id < before_id)))
-    equal = {name: wanted.get(name) for name in ("node", "preemptor", "verdict", "confidence")}
+    equal = {name: wanted.get(name) for name in ("preemptor", "verdict", "confidence")}
     query = query.filter_by(**{name: value for name, value in equal.items() if value is not None})
     if limit is not None:
         query = query.limit(limit)
     return _with_victims(connection, [row._asdict() for row in connection.execute(query)])
+
+
+def _group_took(node: str, namespaces: Collection[str] | None) -> ColumnElement[bool]:
+    """Did a pod group take room on the node? The events of one name no node, but `cluster`."""
+    v = OBSERVED_VICTIMS.c
+    there = select(v.observation_id).where(v.node == node)
+    if namespaces is not None:
+        # By the nodes of others it would show where these were.
+        there = there.where(v.namespace.in_(list(namespaces)))
+    return and_(OBSERVATIONS.c.preemptor_kind == "PodGroup", OBSERVATIONS.c.id.in_(there))
 
 
 def _concerns(

@@ -21,6 +21,7 @@ from policy.store import migrate
 from policy.store.connection import Database
 from policy.store.errors import (
     InvalidValue,
+    NoReader,
     StoreError,
     Unavailable,
     connection_lost,
@@ -49,7 +50,7 @@ class QueryTooLong(InvalidValue):
 
 
 class NotTrusted(InvalidValue):
-    """The connection of a query, or a function that it calls, may do more than read."""
+    """A function that the query calls may do more than read."""
 
 
 class SqlResult:
@@ -195,7 +196,7 @@ class _Reader:
         roles = [*self._connection.execute(_ROLES).one(), self._raw.info.user]
         found = powers(self._connection, list(dict.fromkeys(roles)), migrate.relations())
         if found:
-            raise NotTrusted(
+            raise NoReader(
                 f"this connection may do more than read: {found[0]}",
                 help="`policy db reader create` makes a role that can only read; name its"
                 " connection with --reader-url or POLICY_READER_DB",

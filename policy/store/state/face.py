@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from policy.store.faces import Face, reads
-from policy.store.state import around, loading, node_past, past
+from policy.store.state import around, group_past, loading, node_past, past
 
 
 class StateFace(Face):
@@ -15,6 +15,7 @@ class StateFace(Face):
     changes_since = reads(loading.changes_since)
     on_node = reads(loading.on_node)
     node_at = reads(node_past.node_at)
+    group_at = reads(group_past.group_at)
     head_revision = reads(loading.head_revision)
     revision_at = reads(loading.revision_at)
     revisions = reads(loading.revisions)

@@ -1,0 +1,59 @@
+"""What the pods of a node hold of its resources, as the bars of a page say and draw it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from policy.cluster.objects import Node, Pod
+from policy.server.pages.occupancy import WIDTH, resources
+from policy.server.pages.rendering import TEMPLATES
+from tests.support.builders import a_node, a_pod, objects
+
+
+def bars(cpu: int | str, *pods: str, memory: str = "4Gi") -> dict[str, dict[str, Any]]:
+    """Of a node with two pods, by resource."""
+    found = objects(
+        a_node("n")
+        .cpu(cpu)
+        .memory("4Gi")
+        .running(*(a_pod(f"p{i}").cpu(one).memory(memory) for i, one in enumerate(pods)))
+    )
+    (node,) = (one for one in found if isinstance(one, Node))
+    return {one["name"]: one for one in resources(node, [p for p in found if isinstance(p, Pod)])}
+
+
+def said(bar: dict[str, Any]) -> tuple[str, str]:
+    macros = TEMPLATES.get_template("occupancy.html").module
+    return str(macros.requested(bar)), str(macros.strip(bar, bar["name"], WIDTH))
+
+
+def test_more_than_there_is_is_said_and_drawn() -> None:
+    """Not as less than nothing that is free: by how much, of what there is, and where it begins."""
+    found = bars(4, "3", "2500m", memory="3Gi")
+    assert {name: said(bar)[0] for name, bar in found.items() if name != "pods"} == {
+        "cpu": '5.5 requested of 4 allocatable, <strong class="over">over by 1.5</strong>',
+        "memory": "6 GiB requested of 4 GiB allocatable,"
+        ' <strong class="over">over by 2 GiB</strong>',
+    }
+    drawn = said(found["cpu"])[1]
+    assert 'aria-label="cpu: 5.5 requested of 4 allocatable, over by 1.5"' in drawn
+    assert '<rect class="room" x="0" y="0" width="436.4" height="14"/>' in drawn
+    assert '<rect class="beyond" x="436.4" y="0" width="163.6" height="14"/>' in drawn
+
+
+def test_what_is_free_is_said_as_before() -> None:
+    """Also where all of it is taken to the last."""
+    assert [said(bars(4, *pods)["cpu"])[0] for pods in (("1",), ("3", "1"))] == [
+        "1 of 4 requested, 3 free",
+        "4 of 4 requested, 0 free",
+    ]
+    assert "beyond" not in said(bars(4, "3", "1")["cpu"])[1]
+
+
+def test_a_resource_that_the_node_has_lost_is_shown_while_pods_hold_it() -> None:
+    """Such as devices whose plugin has gone: all that is requested is too much."""
+    found = bars(0, "1")
+    assert said(found["cpu"])[0] == (
+        '1 requested of 0 allocatable, <strong class="over">over by 1</strong>'
+    )
+    assert "cpu" not in bars(0)
