@@ -119,7 +119,9 @@ class Observer(Gathered):
     def _of_claims(self, claims: list[Claim], at_ms: int) -> Preemption:
         first = claims[0]
         nomination = self._nomination_of(first)
-        used_before = nomination is not None and nomination.used
+        used_before = nomination is not None and (
+            nomination.used or self._waited_for_others(nomination, claims)
+        )
         if nomination is not None:
             nomination.used = True
         mine = nomination if not used_before else None
@@ -139,6 +141,19 @@ class Observer(Gathered):
             nomination_version=mine.version if mine else 0,
             nominated=mine is not None,
             again=used_before,
+        )
+
+    def _waited_for_others(self, nomination: Nomination, claims: list[Claim]) -> bool:
+        """Was the pod nominated by an earlier attempt, for which no pod was newly evicted?
+
+        Then pods that were leaving its node already were to make the room, and they were gone when
+        the first of these victims was marked.
+        """
+        marks = [m.version for c in claims if (m := self._mark_of(c)) is not None and m.version]
+        return any(
+            pod.version < nomination.version < pod.gone_version < min(marks, default=0)
+            and pod.priority < nomination.priority
+            for pod in self.leaving.get(nomination.node, {}).values()
         )
 
     def _nomination_of(self, claim: Claim) -> Nomination | None:
@@ -258,6 +273,7 @@ class Observer(Gathered):
                 if pod.priority < one.priority
                 and uid not in marked
                 and (pod.gone_ms is None or pod.gone_ms + _TOGETHER_MS >= one.seen_ms)
+                and not 0 < pod.gone_version < one.since
                 and pod.seen_ms <= one.seen_ms + _TOGETHER_MS
             ]
             if not leaving:

@@ -241,6 +241,19 @@ def test_a_nomination_alone() -> None:
     ]
 
 
+def test_what_was_gone_before_a_pod_was_there_made_no_room_for_it() -> None:
+    """Pods end and are deleted by others all the time."""
+    observer = Observer()
+    observer.pod(MID, None, version=5, at_ms=MS - 2_000)
+    observer.pod(LOW, deleted(LOW), version=6, at_ms=MS - 2_000)
+    observer.pod(None, HIGH, version=7, at_ms=MS)
+    observer.pod(deleted(LOW), None, version=8, at_ms=MS)
+    observer.pod(HIGH, nominated(HIGH), version=10, at_ms=MS)
+    assert found(observer) == [
+        ("team/high", "n1", Confidence.POSSIBLE, [("shop/low", (LEFT, NOMINATED))])
+    ]
+
+
 def test_a_nomination_to_a_free_node_is_no_preemption() -> None:
     """Nobody leaves: the scheduler nominates before slow bindings as well."""
     observer = Observer()
@@ -273,6 +286,20 @@ def test_the_same_preemptor_again_later() -> None:
         (["shop/low"], True),
         (["shop/mid"], False),
     ]
+
+
+@pytest.mark.parametrize("gone_before", [True, False])
+def test_a_pod_that_was_nominated_before_and_then_evicts(gone_before: bool) -> None:
+    """It waited for a pod that was leaving already, another took that room, and it tried again."""
+    observer = Observer()
+    observer.pod(MID, deleted(marked(MID)), version=5, at_ms=MS)
+    observer.pod(HIGH, nominated(HIGH), version=10, at_ms=MS)
+    if gone_before:
+        observer.pod(deleted(marked(MID)), None, version=11, at_ms=MS + 5_000)
+    observer.pod(LOW, marked(LOW), version=12, at_ms=MS + 5_000)
+    observer.event(claim(at_ms=MS + 5_000), at_ms=MS + 5_000)
+    told = next(one for one in observer.conclude() if one.confidence is Confidence.CERTAIN)
+    assert (told.again, told.nomination_version) == ((True, 0) if gone_before else (False, 10))
 
 
 @pytest.mark.parametrize("first_is_gone", [True, False])
