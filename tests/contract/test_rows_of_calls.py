@@ -211,8 +211,8 @@ def test_nobody_is_evicted_for_a_pod_that_is_gone(store: Store) -> None:
 
 def test_a_call_that_was_answered_is_recorded_when_its_pod_is_gone(store: Store) -> None:
     """The pod is there for the decision alone."""
-    left(store, "w0", "low-0")
     desk = decider(store)
+    left(store, "w0", "low-0")
     assert chosen(desk.record_late(replace(with_objects(0, 0, 1), effective=False))) == {
         "default/w0": "n1"
     }

@@ -159,6 +159,8 @@ class Decider:
         """
         key, uid = question.request.head.key, question.request.head.metadata.uid
         returned = threading.Event()
+        # On an older state its pod would seem to be there, and be gone when it is decided.
+        self.refresh()
         decided = self.decide([replace(question, returns=returned.set)])
         if returned.is_set():
             decided.answered.result()
