@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from policy.cli import output, session
-from policy.cli.import_observed import record
+from policy.cli.import_observed import record, stored
+from policy.cluster.objects import Pod
 from policy.manifests.problems import ManifestError
 from policy.observing.audit_log import AuditLog, AuditLogError
 from policy.observing.observer import Observer
@@ -50,7 +51,10 @@ def take(store: Store, cluster: str, files: Sequence[str], users: tuple[str, ...
     if not log.entries:
         output.say("  help: name the scheduler's user with `--scheduler-user`")
     events = {claim.event_uid for claim in log.claims}
-    observer = Observer(recorded_events=store.read.known_events(cluster, events))
+    observer = Observer(
+        recorded_events=store.read.known_events(cluster, events),
+        pods=lambda: [obj for obj in stored(store, cluster) if type(obj) is Pod],
+    )
     now_ms = session.clock_ms()
     for claim in log.claims:
         observer.event(claim, at_ms=now_ms)

@@ -62,7 +62,7 @@ def store(
         events = {one.claim.event_uid for one in found.claims}
         observed = observe(
             seen,
-            _stored(store, cluster),
+            stored(store, cluster),
             at_ms=session.clock_ms(),
             known_events=store.read.known_events(cluster, events),
         )
@@ -96,7 +96,7 @@ def scope_of(
         return PruneScope() if prune else None
     namespaces = {
         obj.metadata.namespace or "default"
-        for obj in (*found.objects, *_stored(store, cluster))
+        for obj in (*found.objects, *stored(store, cluster))
         if type(obj).__name__ in NAMESPACED
     }
     return PruneScope(kinds=kinds & KINDS.keys(), namespaces=frozenset(namespaces))
@@ -108,7 +108,7 @@ def record(store: Store, cluster: str, preemptions: Sequence[Preemption], source
         return []
     from policy.audit.observed.recording import SchedulerRules, record_observed, server_rules
 
-    nodes = [obj for obj in _stored(store, cluster) if type(obj) is Node]
+    nodes = [obj for obj in stored(store, cluster) if type(obj) is Node]
     of_server = server_rules(nodes)
     told = [
         f"{row.profile} by {row.rule_set} (environment {row.environment})"
@@ -133,10 +133,10 @@ def _known_classes(
     """Classes that were imported earlier, where some pod of this import still needs one."""
     if all(type(o) is not Pod or o.spec.priority is not None for o in objects):
         return []
-    return [o for o in _stored(store, cluster) if type(o) is PriorityClass]
+    return [o for o in stored(store, cluster) if type(o) is PriorityClass]
 
 
-def _stored(store: Store, cluster: str) -> Sequence[ClusterObject]:
+def stored(store: Store, cluster: str) -> Sequence[ClusterObject]:
     """What is stored of a cluster; nothing of one that is not there yet."""
     try:
         return store.state.load(cluster).objects

@@ -75,7 +75,7 @@ class Follower:
             store,
             cluster,
             mirror,
-            Observer(settle_ms=settle_ms, patience_ms=patience_ms),
+            Observer(settle_ms=settle_ms, patience_ms=patience_ms, pods=mirror.pods),
             patience,
             source=connection.source,
             actor=actor,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from policy.cluster import times
@@ -56,6 +56,7 @@ class AuditLog:
         self._deletions: list[_Deletion] = []
         self._patches: list[_Patch] = []
         self._claims: dict[str, Claim] = {}
+        self._names: dict[str, str] = {}  # of pods, by their uids
         self.entries = 0  #: of these users, that were used
 
     def take(self, entry: Mapping[str, Any]) -> None:
@@ -80,6 +81,8 @@ class AuditLog:
         response, request = _mapping(entry, "responseObject"), _mapping(entry, "requestObject")
         pod = f"{ref.get('namespace') or 'default'}/{ref.get('name', '')}"
         uid = str(_mapping(response, "metadata").get("uid") or ref.get("uid") or "")
+        if ref.get("resource") == "pods" and uid:
+            self._names[uid] = pod  # bindings, too, have both
         if ref.get("resource") == "pods" and verb == "delete" and ref.get("name"):
             node = str(_mapping(response, "spec").get("nodeName") or "")
             self._deletions.append(_Deletion(pod=pod, uid=uid, node=node, at_ms=at_ms))
@@ -101,8 +104,13 @@ class AuditLog:
 
     @property
     def claims(self) -> list[Claim]:
-        """What the scheduler's events say."""
-        return list(self._claims.values())
+        """What the scheduler's events say, with the name where they say the uid alone."""
+        return [
+            one
+            if one.preemptor or not one.preemptor_uid
+            else replace(one, preemptor=self._names.get(one.preemptor_uid, ""))
+            for one in self._claims.values()
+        ]
 
     def preemptions(self) -> list[Preemption]:
         """Those that no event names: from deletions and patches."""

@@ -40,6 +40,7 @@ class Nomination:
     at_ms: int
     version: int
     seen_ms: int
+    since: int = 0  #: resourceVersion at which the pod appeared; 0 where that was not seen
     used: bool = False
 
 
@@ -77,6 +78,7 @@ class Gathered:
         self.nominations: dict[tuple[str, str], Nomination] = {}  # by uid and node
         self.leaving: dict[str, dict[str, Leaving]] = defaultdict(dict)  # by node and uid
         self.claims: list[SeenClaim] = []
+        self._appeared: dict[str, int] = {}  # by uid of a waiting pod, its first version
         self._known: dict[str, int] = {}  # uid of an event, and when it was seen
         self._recorded = set(recorded_events)
 
@@ -87,8 +89,13 @@ class Gathered:
             before = None
         if after is None:
             if before is not None:
+                self._appeared.pop(before.metadata.uid, None)
                 self._gone(before, version=version, at_ms=at_ms)
             return
+        if after.spec.node_name:
+            self._appeared.pop(after.metadata.uid, None)
+        elif before is None:
+            self._appeared[after.metadata.uid] = version
         node = nominated_to(after)
         if node and node != nominated_to(before):
             self._nominated(after, node, version=version, at_ms=at_ms)
@@ -128,6 +135,7 @@ class Gathered:
             at_ms=_failed_ms(pod, at_ms),
             version=version,
             seen_ms=at_ms,
+            since=self._appeared.get(pod.metadata.uid, 0),
         )
 
     def _marked(self, pod: Pod, since: str, *, version: int, at_ms: int) -> None:

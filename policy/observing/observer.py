@@ -14,9 +14,10 @@ since the event may be late or on its way in another watch.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
+from policy.cluster.objects import Pod, key_of
 from policy.observing.events import Claim
 from policy.observing.gathered import Gathered, Mark, Nomination, SeenClaim
 from policy.observing.model import Confidence, Evidence, Preemption, SeenVictim
@@ -43,9 +44,14 @@ class Observer(Gathered):
         settle_ms: int = SETTLE_MS,
         patience_ms: int = PATIENCE_MS,
         recorded_events: Iterable[str] = (),
+        pods: Callable[[], Iterable[Pod]] = tuple,
     ) -> None:
-        """recorded_events: uids of events that earlier observations rest on."""
+        """recorded_events: uids of events that earlier observations rest on.
+
+        pods: those that are known. Events of 1.36 name a preemptor by its uid alone.
+        """
         super().__init__(recorded_events)
+        self._pods = pods
         self._settle_ms = settle_ms
         self._patience_ms = patience_ms
 
@@ -119,12 +125,17 @@ class Observer(Gathered):
     def _of_claims(self, claims: list[Claim], at_ms: int) -> Preemption:
         first = claims[0]
         nomination = self._nomination_of(first)
-        used_before = nomination is not None and nomination.used
+        used_before = nomination is not None and (
+            nomination.used or self._waited_for_others(nomination, claims)
+        )
         if nomination is not None:
             nomination.used = True
         mine = nomination if not used_before else None
         known = [c for c in claims if c.preemptor]
-        preemptor = known[0].preemptor if known else (nomination.pod if nomination else "")
+        if known:
+            preemptor = known[0].preemptor
+        else:
+            preemptor = nomination.pod if nomination else self._named(first.preemptor_uid)
         return Preemption(
             preemptor=preemptor,
             preemptor_uid=first.preemptor_uid or (nomination.uid if nomination else ""),
@@ -139,6 +150,25 @@ class Observer(Gathered):
             nomination_version=mine.version if mine else 0,
             nominated=mine is not None,
             again=used_before,
+        )
+
+    def _named(self, uid: str) -> str:
+        """The pod of that uid, "" where none is known."""
+        if not uid:
+            return ""
+        return next((key_of(pod) for pod in self._pods() if pod.metadata.uid == uid), "")
+
+    def _waited_for_others(self, nomination: Nomination, claims: list[Claim]) -> bool:
+        """Was the pod nominated by an earlier attempt, for which no pod was newly evicted?
+
+        Then pods that were leaving its node already were to make the room, and they were gone when
+        the first of these victims was marked.
+        """
+        marks = [m.version for c in claims if (m := self._mark_of(c)) is not None and m.version]
+        return any(
+            pod.version < nomination.version < pod.gone_version < min(marks, default=0)
+            and pod.priority < nomination.priority
+            for pod in self.leaving.get(nomination.node, {}).values()
         )
 
     def _nomination_of(self, claim: Claim) -> Nomination | None:
@@ -258,6 +288,7 @@ class Observer(Gathered):
                 if pod.priority < one.priority
                 and uid not in marked
                 and (pod.gone_ms is None or pod.gone_ms + _TOGETHER_MS >= one.seen_ms)
+                and not 0 < pod.gone_version < one.since
                 and pod.seen_ms <= one.seen_ms + _TOGETHER_MS
             ]
             if not leaving:

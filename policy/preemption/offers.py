@@ -16,7 +16,7 @@ import numpy as np
 
 from policy.cluster.occupancy import snapshot_order
 from policy.cluster.snapshot import Delta, Rows, Snapshot
-from policy.cluster.tables import NOWHERE, Bools, Ints, PodColumn
+from policy.cluster.tables import NOWHERE, TERMINATING, Bools, Ints, PodColumn
 from policy.decision.model import Code, NodeStatuses, OfferedNode, Status
 from policy.extenders.protocol import uid_of
 from policy.preemption import messages
@@ -254,7 +254,8 @@ def _promised(context: DecisionContext, offered: _Offered) -> Bools:
     """Would the room that the victims leave be needed for pods that are nominated there?
 
     Shape (candidates,). That the pod fits otherwise is for the scheduler to say, which knows more
-    of the node.
+    of the node. So it does of pods that are leaving: the victims that made room for a nominated
+    pod may be gone, and the pod in their place, a moment before the state says so.
     """
     pipeline = context.pipeline
     every, counts = offered.nodes, offered.counts
@@ -266,8 +267,33 @@ def _promised(context: DecisionContext, offered: _Offered) -> Bools:
     leaving = pipeline.demand(offered.victims, np.repeat(every, counts))
     sums = np.add.reduceat(leaving, np.cumsum(counts) - counts, axis=0)[nominated]
     left = pipeline.without(pipeline.base[where], sums)
-    promised[nominated] = ~pipeline.passes(left, where)
+    fails = ~pipeline.passes(left, where)
+    if fails.any():
+        short = np.flatnonzero(nominated)[fails]
+        fails[fails] = ~pipeline.passes(
+            pipeline.without(left[fails], _leaving_too(context, offered, short)), every[short]
+        )
+    promised[nominated] = fails
     return promised
+
+
+def _leaving_too(context: DecisionContext, offered: _Offered, candidates: Rows) -> Ints:
+    """What the pods that are leaving already, and are not offered, take up on these candidates.
+
+    Shape (candidates, width).
+    """
+    pipeline, terminating = context.pipeline, context.snapshot.column(TERMINATING)
+    order = snapshot_order(context.snapshot)
+    starts = np.cumsum(offered.counts) - offered.counts
+    sums = np.zeros((candidates.size, pipeline.width), dtype=np.int64)
+    for place, candidate in enumerate(candidates.tolist()):
+        node, first = int(offered.nodes[candidate]), int(starts[candidate])
+        here = order.rows[order.offsets[node] : order.offsets[node + 1]]
+        victims = offered.victims[first : first + int(offered.counts[candidate])]
+        rows = np.setdiff1d(here[terminating[here]], victims)
+        if rows.size:
+            sums[place] = pipeline.demand(rows, np.full(rows.size, node)).sum(axis=0)
+    return sums
 
 
 def _statuses(left_out: Mapping[str, str]) -> NodeStatuses:

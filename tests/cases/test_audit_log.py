@@ -88,6 +88,25 @@ def test_events_name_both() -> None:
     assert (told, log.preemptions()) == ([("shop/a", "team/high", "n1", "e1")], [])
 
 
+def test_a_uid_finds_the_pod_that_was_bound() -> None:
+    """Events of 1.36 name the preemptor by its uid alone; so does its binding, and by its name."""
+    log = AuditLog()
+    event = {
+        "reason": "Preempted",
+        "note": "Preempted by pod u-high on node n1",
+        "regarding": {"kind": "Pod", "namespace": "shop", "name": "a", "uid": "u-a"},
+    }
+    creates = entry("create", "shop/a.17", requestObject=event)
+    creates["objectRef"]["resource"] = "events"
+    binds = entry("create", "team/high", 9)
+    binds["objectRef"] |= {"subresource": "binding", "uid": "u-high"}
+    for one in (creates, binds):
+        log.take(one)
+    assert [(one.victim, one.preemptor, one.node) for one in log.claims] == [
+        ("shop/a", "team/high", "n1")
+    ]
+
+
 @pytest.mark.parametrize(
     "other",
     [

@@ -150,6 +150,27 @@ def test_room_is_promised_once() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("offer", "why"),
+    [
+        (["b", "c"], {}),
+        (["a", "b"], {"n1": "the room is promised to a nominated pod"}),
+    ],
+)
+def test_room_that_is_being_made_is_no_room_of_others(
+    offer: list[str], why: dict[str, str]
+) -> None:
+    """What leaves for the nominated pod is gone, or will be; nobody else may count on it."""
+    node = (
+        a_node("n1")
+        .cpu(4)
+        .running(low("a", cpu=1).terminating_by_preemption(), *(low(name, cpu=1) for name in "bcd"))
+    )
+    first = a_pod("first").priority(100).cpu(1).nominated_to("n1")
+    found = offered(node, first, HIGH, offer={"n1": offer})
+    assert told(found) == (("no-candidate", None, [], why) if why else ("preempt", "n1", offer, {}))
+
+
 def test_the_higher_count_of_violations_counts() -> None:
     """The scheduler knows of a budget that the state does not have."""
     nodes = [a_node(name).cpu(2).running(low(f"on-{name}")) for name in ("n1", "n2")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from policy.audit.observed.deciding import Again, decide_again
@@ -33,10 +35,20 @@ def node(name: str, *pods: PodBuilder, cpu: int = 2) -> NodeBuilder:
     return a_node(name).cpu(cpu).running(*pods)
 
 
-def again(took: str, *victims: str, base: int, states: list[list[Builder]]) -> Again:
-    """The preemption by `vip`, decided again; the first state is revision 1."""
+def again(
+    took: str,
+    *victims: str,
+    base: int,
+    states: list[list[Builder]],
+    wanted: Callable[[int], object] = int,
+) -> Again:
+    """The preemption by `vip`, decided again; the first state is revision 1.
+
+    wanted: gets each revision that is looked at.
+    """
 
     def at(revision: int) -> Snapshot:
+        wanted(revision)
         if not 1 <= revision <= len(states):
             raise NotFound(f"no revision {revision}")
         return snapshot(*states[revision - 1])
@@ -117,6 +129,23 @@ def test_a_start_that_was_not_yet_known() -> None:
     assert said(again("b", "fresh", base=3, states=[before, before, base])) == (
         "lag",
         "same at revision 3, before it knew that default/fresh had started",
+    )
+
+
+def test_only_states_around_it_are_looked_at() -> None:
+    """However long its effects took: reading states holds up what is news."""
+    states: list[list[Builder]] = [[node("n", low("a")), node("m"), PREEMPTOR]] * 400
+    looked_at: set[int] = set()
+    found = again("n", "a", base=200, states=states, wanted=looked_at.add)
+    assert (said(found)[0], looked_at) == ("other", set(range(192, 217)))
+
+
+def test_a_preemptor_that_was_not_there() -> None:
+    """Nothing can be decided for it, so nothing is said of the scheduler."""
+    states: list[list[Builder]] = [[node("n", low("a"))], [node("n"), PREEMPTOR]]
+    assert said(again("n", "a", base=1, states=states)) == (
+        "unknown",
+        "no pod `default/vip` in the cluster",
     )
 
 

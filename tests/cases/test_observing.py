@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from policy.audit.observed.reading import Seen, observe
 from policy.cluster.objects import Condition, Pod, PodStatus, key_of
+from policy.manifests.collected import SeenClaim
 from policy.observing.cutting import SeenChange, in_server_order, segments
 from policy.observing.events import Claim, EventError, claim_of
 from policy.observing.model import Confidence, Evidence
@@ -73,7 +75,7 @@ WORDINGS = {
     ),
     "1.26 to 1.28": (new_event("Preempted by a pod on node n1"), claim()),
     "1.29 to 1.37": (new_event("Preempted by pod u-high on node n1"), claim()),
-    "1.29 without related": (
+    "1.36, and 1.29 without related": (
         new_event("Preempted by pod u-high on node n1", related=None),
         claim(preemptor=""),
     ),
@@ -241,6 +243,19 @@ def test_a_nomination_alone() -> None:
     ]
 
 
+def test_what_was_gone_before_a_pod_was_there_made_no_room_for_it() -> None:
+    """Pods end and are deleted by others all the time."""
+    observer = Observer()
+    observer.pod(MID, None, version=5, at_ms=MS - 2_000)
+    observer.pod(LOW, deleted(LOW), version=6, at_ms=MS - 2_000)
+    observer.pod(None, HIGH, version=7, at_ms=MS)
+    observer.pod(deleted(LOW), None, version=8, at_ms=MS)
+    observer.pod(HIGH, nominated(HIGH), version=10, at_ms=MS)
+    assert found(observer) == [
+        ("team/high", "n1", Confidence.POSSIBLE, [("shop/low", (LEFT, NOMINATED))])
+    ]
+
+
 def test_a_nomination_to_a_free_node_is_no_preemption() -> None:
     """Nobody leaves: the scheduler nominates before slow bindings as well."""
     observer = Observer()
@@ -275,6 +290,20 @@ def test_the_same_preemptor_again_later() -> None:
     ]
 
 
+@pytest.mark.parametrize("gone_before", [True, False])
+def test_a_pod_that_was_nominated_before_and_then_evicts(gone_before: bool) -> None:
+    """It waited for a pod that was leaving already, another took that room, and it tried again."""
+    observer = Observer()
+    observer.pod(MID, deleted(marked(MID)), version=5, at_ms=MS)
+    observer.pod(HIGH, nominated(HIGH), version=10, at_ms=MS)
+    if gone_before:
+        observer.pod(deleted(marked(MID)), None, version=11, at_ms=MS + 5_000)
+    observer.pod(LOW, marked(LOW), version=12, at_ms=MS + 5_000)
+    observer.event(claim(at_ms=MS + 5_000), at_ms=MS + 5_000)
+    told = next(one for one in observer.conclude() if one.confidence is Confidence.CERTAIN)
+    assert (told.again, told.nomination_version) == ((True, 0) if gone_before else (False, 10))
+
+
 @pytest.mark.parametrize("first_is_gone", [True, False])
 def test_the_same_preemptor_again_when_its_victims_have_left(first_is_gone: bool) -> None:
     """It may not preempt before; while one is there, a later mark is of the same preemption."""
@@ -295,6 +324,28 @@ def test_a_uid_alone_finds_its_pod() -> None:
     observer.pod(HIGH, nominated(HIGH), version=10, at_ms=MS)
     observer.event(claim(preemptor=""), at_ms=MS)
     assert found(observer)[0][:3] == ("team/high", "n1", Confidence.CERTAIN)
+
+
+def test_a_uid_alone_finds_a_pod_whose_nomination_was_not_seen() -> None:
+    """Events of 1.36 name no pod, and one that runs by now is nominated to no node."""
+    runs = of(a_pod("high").in_namespace("team").priority(10).on("n1").pod, uid="u-high")
+    observer = Observer(pods=lambda: [LOW, runs])
+    observer.event(claim(preemptor=""), at_ms=MS)
+    observer.event(claim(preemptor="", preemptor_uid="u-gone", event_uid="e2"), at_ms=MS)
+    assert found(observer) == [
+        ("", "n1", Confidence.POSSIBLE, [("shop/low", (EVENT,))]),
+        ("team/high", "n1", Confidence.CERTAIN, [("shop/low", (EVENT,))]),
+    ]
+
+
+def test_a_dump_whose_event_names_a_uid_alone() -> None:
+    """The pod is in it."""
+    runs = of(a_pod("high").in_namespace("team").priority(10).on("n1").pod, uid="u-high")
+    seen = Seen(
+        listed=[runs], entries=(), claims=[SeenClaim(claim=claim(preemptor=""), received_ms=MS)]
+    )
+    told = observe(seen, [], at_ms=MS).preemptions
+    assert [(one.preemptor, one.confidence) for one in told] == [("team/high", "certain")]
 
 
 def test_the_oldest_event_that_is_not_told_yet() -> None:

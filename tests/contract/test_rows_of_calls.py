@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -12,7 +13,7 @@ from policy.audit.replay import replay_all
 from policy.cluster.objects import Pod
 from policy.rules import RuleSet
 from policy.server.extender.call import PreemptCall
-from policy.server.extender.deciding import Decided, Decider, WaitingRequest
+from policy.server.extender.deciding import Decided, Decider, NotDecidable, WaitingRequest
 from policy.server.extender.desk import _question
 from policy.store import Cause, Store
 from policy.store.errors import StoreError
@@ -164,3 +165,56 @@ def test_two_that_decide_side_by_side_lose_and_double_nothing(store: Store) -> N
     assert sorted(given) == [f"default/w{i}" for i in range(SIZE)]
     assert sorted(map(str, given.values())) == [f"n{i}" for i in range(SIZE)]
     in_order(store, decisions=SIZE)
+
+
+def with_objects(number: int, *nodes: int) -> WaitingRequest:
+    """A call in the full form, of a scheduler that does not know who has left."""
+    offered = {
+        f"n{i}": {
+            "Pods": [a_pod(f"low-{i}").priority(1).cpu(4).on(f"n{i}").pod],
+            "NumPDBViolations": 0,
+        }
+        for i in nodes
+    }
+    body = msgspec.json.encode({"Pod": waiting(number), "NodeNameToVictims": offered})
+    return _question(
+        PreemptCall(body=body, mode=CallMode.ENFORCE, caller="", arrived_ms=NOW_MS, seconds=60)
+    )
+
+
+def left(store: Store, *pods: str) -> None:
+    """A follower has seen that pods are gone."""
+    gone = [("Pod", f"default/{name}", None) for name in pods]
+    store.record.follow("default", [gone], at_ms=NOW_MS, source="test", actor="ann")
+
+
+def pods_of(store: Store) -> set[str]:
+    found = (obj for obj in store.state.load("default").objects if type(obj) is Pod)
+    return {pod.metadata.name for pod in found}
+
+
+def test_a_victim_that_is_gone_does_not_come_back(store: Store) -> None:
+    """Its uid was there and has left: no follower would ever see it leave again."""
+    left(store, "low-0")
+    desk = decider(store)
+    assert chosen(desk.decide([with_objects(0, 0, 1)])) == {"default/w0": "n1"}
+    assert "low-0" not in pods_of(store)
+    in_order(store, decisions=1)
+
+
+def test_nobody_is_evicted_for_a_pod_that_is_gone(store: Store) -> None:
+    left(store, "w0")
+    decided = decider(store).decide([with_objects(0, 1)])
+    reasons = [str(one.reason) for one in decided.others if isinstance(one, NotDecidable)]
+    assert (reasons, chosen(decided)) == (["`Pod`: `default/w0` is gone"], {})
+
+
+def test_a_call_that_was_answered_is_recorded_when_its_pod_is_gone(store: Store) -> None:
+    """The pod is there for the decision alone."""
+    desk = decider(store)
+    left(store, "w0", "low-0")
+    assert chosen(desk.record_late(replace(with_objects(0, 0, 1), effective=False))) == {
+        "default/w0": "n1"
+    }
+    assert pods_of(store) & {"w0", "low-0"} == set()
+    in_order(store, decisions=1)

@@ -89,6 +89,8 @@ def _decided(
         )
     elif not situation.exact:
         reason = f"the state just before it is not kept; on the one before: {first.verdict.reason}"
+    elif first.decision is None:
+        reason = first.verdict.reason
     else:
         return first
     unknown = replace(first.verdict, verdict=VerdictClass.UNKNOWN, reason=reason)

@@ -13,6 +13,7 @@ from policy.cluster.budgets import BudgetIndex
 from policy.cluster.objects import ClusterObject
 from policy.cluster.snapshot import Snapshot
 from policy.store.observed import FollowedRevision
+from policy.store.state.past import RevisionStep
 
 _MOST_CHANGES: Final = 10_000
 """Changes that are kept apart in memory; beyond, the older half of them becomes one state."""
@@ -35,7 +36,7 @@ class HeldStates:
         self, objects: Iterable[ClusterObject], *, revision: int, state_digest: str
     ) -> None:
         self._base = _prepared(Snapshot.from_objects(objects, now_ms=0, state_digest=state_digest))
-        self._steps: deque[FollowedRevision] = deque()
+        self._steps: deque[FollowedRevision | RevisionStep] = deque()
         self._changes = 0
         self._packing: _Packing | None = None
         self._kept: OrderedDict[int, Snapshot] = OrderedDict()  # by revision, the last used last
@@ -45,7 +46,7 @@ class HeldStates:
     def last(self) -> int:
         return self.first + len(self._steps)
 
-    def advance(self, step: FollowedRevision) -> bool:
+    def advance(self, step: FollowedRevision | RevisionStep) -> bool:
         """Whether it is the revision after the last one; it is taken then."""
         if step.revision != self.last + 1:
             return False

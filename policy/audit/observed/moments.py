@@ -12,7 +12,7 @@ from policy.audit.observed.views import LAG_REVISIONS, StateAt
 from policy.audit.past import Past
 from policy.cluster.objects import ClusterObject
 from policy.cluster.snapshot import Snapshot
-from policy.store import NotFound, Store
+from policy.store import NotFound, Store, StoreError
 from policy.store.observed import FollowedRevision
 
 _KEPT: Final = 4 * LAG_REVISIONS
@@ -21,11 +21,14 @@ _KEPT: Final = 4 * LAG_REVISIONS
 class Moments:
     """The last few states are kept: a look at the one before costs nothing.
 
-    Who writes the states gives them on (`begin`, `advance`), and shares its objects. Older states,
-    and those that another program wrote, are read from the store.
+    Who writes the states gives them on (`begin`, `advance`), and shares its objects. What another
+    program wrote in between, as a service does that answers a scheduler, is read from the store
+    once; so are older states, each time.
     """
 
     def __init__(self, store: Store, cluster: str) -> None:
+        self._store = store
+        self._cluster = cluster
         self._past = Past(store, cluster)
         self._newest = 0
         self._read: OrderedDict[int, Snapshot] = OrderedDict()  # from the store
@@ -38,9 +41,19 @@ class Moments:
     def advance(self, written: Iterable[FollowedRevision]) -> None:
         """What was written next."""
         for one in written:
-            if self._held is not None and not self._held.advance(one):
-                # Another program wrote to the cluster in between.
+            held = self._held
+            if held is not None and not (self._catch_up(held, one.revision) and held.advance(one)):
                 self._held = None
+
+    def _catch_up(self, held: HeldStates, revision: int) -> bool:
+        """Take what others wrote before a revision; False where that is not there as written."""
+        if revision <= held.last + 1:
+            return True
+        try:
+            steps = self._store.state.steps(self._cluster, held.last, revision - 1)
+        except (NotFound, StoreError):
+            return False
+        return all(step.intact and held.advance(step) for step in steps)
 
     @property
     def begun(self) -> bool:

@@ -48,7 +48,8 @@ def observe(
 
     at_ms: when it was read; known_events: uids of events that were observed before.
     """
-    observer = Observer(recorded_events=known_events)
+    pods: list[Pod] = []
+    observer = Observer(recorded_events=known_events, pods=lambda: pods)
     state: dict[tuple[str, str], ClusterObject] = {(kind_of(o), key_of(o)): o for o in stored}
     for obj in seen.listed:
         at = (kind_of(obj), key_of(obj))
@@ -65,6 +66,8 @@ def observe(
                 version=change.resource_version,
                 at_ms=change.at_ms,
             )
+    shown = (*state.values(), *(change.after for change in changes))
+    pods += [obj for obj in shown if type(obj) is Pod]
     for one in seen.claims:
         observer.event(one.claim, at_ms=at_ms if one.received_ms is None else one.received_ms)
     return Observed(

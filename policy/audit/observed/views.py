@@ -112,7 +112,8 @@ def views(base: int, last: int | None, preemptor: str, states: StateAt) -> Itera
     base: the state before its first effect; last: the newest one with an effect of it.
     """
     yield from _nearby(base, last)
-    latest = max(base, last or base) + LAG_REVISIONS
+    # However late its last effect was: what had been placed before the first shows soon after it.
+    latest = min(max(base, last or base), base + LAG_REVISIONS) + LAG_REVISIONS
     earlier = range(base, max(0, base - LAG_REVISIONS - 1), -1)
     yield from islice(
         (

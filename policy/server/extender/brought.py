@@ -3,11 +3,13 @@
 The state may be older than the request: a pod that was made a second ago, or one that was bound
 since. Then the request's object counts, and is recorded as a revision of its own before the
 decision that reads it, so that the decision can be made again.
+
+Or the state is the newer one: a pod that has left it does not come back, whoever still offers it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import msgspec
 import numpy as np
@@ -22,19 +24,38 @@ from policy.server.extender.folding import folded
 from policy.server.extender.wire import BadRequest, PodHead, PreemptRequest
 
 
-def brought(snapshot: Snapshot, request: PreemptRequest) -> list[Change]:
+def brought(
+    snapshot: Snapshot,
+    request: PreemptRequest,
+    *,
+    gone: Callable[[Mapping[str, str]], Collection[str]] = lambda pods: (),
+    returns: Callable[[], None] | None = None,
+) -> list[Change]:
     """The pods to be taken over from the request. Raises BadRequest for a preemptor that is none.
 
+    gone: gets uids by key, and gives those that have left the cluster; returns: called where the
+    preemptor has, and is taken over all the same. Without it such a preemptor is none.
     A victim whose object cannot be read is not taken over; who is unknown is never evicted.
     """
     found: dict[str, Pod] = {}
     preemptor = _read(request.preemptor, snapshot)
     if isinstance(preemptor, str):
         raise BadRequest(f"`Pod`: {preemptor}")
-    if _differs(snapshot.pod(request.head.key), preemptor):
+    known = snapshot.pod(request.head.key)
+    if _differs(known, preemptor):
+        uid = preemptor.metadata.uid
+        other = known is None or known.metadata.uid != uid
+        if other and gone({request.head.key: uid}):
+            if returns is None:
+                raise BadRequest(f"`Pod`: `{request.head.key}` is gone")
+            returns()
         found[request.head.key] = preemptor
-    for node, place, head in _unsure(snapshot, request):
+    unsure = list(_unsure(snapshot, request))
+    left = gone({head.key: head.metadata.uid for _, _, head in unsure}) if unsure else ()
+    for node, place, head in unsure:
         key = head.key
+        if key in left:
+            continue
         known = snapshot.pod(key)
         if known is None or known.metadata.uid != head.metadata.uid or known.spec.node_name != node:
             pod = _read(request.content(node, place), snapshot)

@@ -8,10 +8,11 @@ where the commit fails it is decided again.
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -48,6 +49,8 @@ class WaitingRequest:
     effective: bool  #: does the scheduler obey, so that the state changes?
     #: the call with its answer; gets the decision and the pods taken over from the request
     served: Callable[[Decision, tuple[str, ...]], ServedCall]
+    #: called where its pod is gone and comes back to be decided; without it that is refused
+    returns: Callable[[], None] | None = None
     withdrawn: Callable[[], bool] = lambda: False  #: was it answered in another way?
     #: the last step before the commit, and what takes it back. `claim` raises GivenUp.
     claim: Callable[[], None] = lambda: None
@@ -149,6 +152,26 @@ class Decider:
         )
         return row.result()
 
+    def record_late(self, question: WaitingRequest) -> Decided:
+        """Decide and record a call that was answered before; its pod is there for that alone.
+
+        Raises StoreError, Contended.
+        """
+        key, uid = question.request.head.key, question.request.head.metadata.uid
+        returned = threading.Event()
+        # On an older state its pod would seem to be there, and be gone when it is decided.
+        self.refresh()
+        decided = self.decide([replace(question, returns=returned.set)])
+        if returned.is_set():
+            decided.answered.result()
+
+            def leaves(snapshot: Snapshot) -> list[Change]:
+                pod = snapshot.pod(key)
+                return [("Pod", key, None)] if pod is not None and pod.metadata.uid == uid else []
+
+            self._tracker.change(leaves, source=ACTOR)
+        return decided
+
     def _take_over(self, row: _Row) -> None:
         """Record the pods that the requests know better than the state does."""
 
@@ -156,7 +179,9 @@ class Decider:
             found: dict[tuple[str, str], Change] = {}
             for question in row.questions:
                 try:
-                    pods = brought(snapshot, question.request)
+                    pods = brought(
+                        snapshot, question.request, gone=self._gone, returns=question.returns
+                    )
                 except BadRequest as exc:
                     row.refused[question] = exc
                     continue
@@ -167,6 +192,9 @@ class Decider:
         # Mostly there is nothing, and no commit is waited for.
         if changes(self._tracker.supposed.snapshot):
             self._tracker.change(changes, source=ACTOR)
+
+    def _gone(self, pods: Mapping[str, str]) -> Collection[str]:
+        return self._store.read.gone_pods(self._cluster, pods)
 
     def _proposed(self, row: _Row, state: State) -> Proposal[Decision] | None:
         """The decision of the next question of the row; None behind the last one."""

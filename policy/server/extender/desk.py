@@ -363,7 +363,7 @@ class Desk:
                     effective=False,
                     served=lambda _, taken: _late(call, request, taken),
                 )
-                decided = decider.decide([question])
+                decided = decider.record_late(question)
                 for result in decided.others:
                     if isinstance(result, NotDecidable):
                         raise result.reason
