@@ -29,7 +29,8 @@ def taken(snapshot: Snapshot, **offered: list[Pod]) -> dict[str, Pod]:
     """By key, the pods of a request that offers these nodes that are taken over."""
     victims = {node: {"Pods": pods, "NumPDBViolations": 0} for node, pods in offered.items()}
     body = msgspec.json.encode({"Pod": known("new"), "NodeNameToVictims": victims})
-    return {key: pod for _, key, pod in brought(snapshot, read_preempt(body)) if pod is not None}
+    found, _ = brought(snapshot, read_preempt(body), gone=lambda pods: ())
+    return {key: pod for _, key, pod in found if pod is not None}
 
 
 def test_what_the_state_has_is_not_taken_over() -> None:

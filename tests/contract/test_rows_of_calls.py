@@ -209,12 +209,12 @@ def test_nobody_is_evicted_for_a_pod_that_is_gone(store: Store) -> None:
     assert (reasons, chosen(decided)) == (["`Pod`: `default/w0` is gone"], {})
 
 
-def test_a_call_that_was_answered_is_recorded_when_its_pod_is_gone(store: Store) -> None:
-    """The pod is there for the decision alone."""
-    desk = decider(store)
+def test_a_call_that_changes_nothing_is_recorded_when_its_pod_is_gone(store: Store) -> None:
+    """In shadow mode, or answered before: the pod is there for the decision alone."""
     left(store, "w0", "low-0")
-    assert chosen(desk.record_late(replace(with_objects(0, 0, 1), effective=False))) == {
-        "default/w0": "n1"
-    }
+    desk = decider(store)
+    asked = replace(with_objects(0, 0, 1), effective=False)
+    assert chosen(desk.decide([asked])) == {"default/w0": "n1"}
+    desk.settle()
     assert pods_of(store) & {"w0", "low-0"} == set()
     in_order(store, decisions=1)

@@ -28,27 +28,24 @@ def brought(
     snapshot: Snapshot,
     request: PreemptRequest,
     *,
-    gone: Callable[[Mapping[str, str]], Collection[str]] = lambda pods: (),
-    returns: Callable[[], None] | None = None,
-) -> list[Change]:
-    """The pods to be taken over from the request. Raises BadRequest for a preemptor that is none.
+    gone: Callable[[Mapping[str, str]], Collection[str]],
+) -> tuple[list[Change], bool]:
+    """The pods to be taken over from the request, and whether the preemptor had left before.
 
-    gone: gets uids by key, and gives those that have left the cluster; returns: called where the
-    preemptor has, and is taken over all the same. Without it such a preemptor is none.
-    A victim whose object cannot be read is not taken over; who is unknown is never evicted.
+    gone: gets uids by key, and gives the keys of those that have left the cluster; such victims do
+    not come back. A victim whose object cannot be read is not taken over; who is unknown is never
+    evicted. Raises BadRequest for a preemptor that cannot be read.
     """
     found: dict[str, Pod] = {}
     preemptor = _read(request.preemptor, snapshot)
     if isinstance(preemptor, str):
         raise BadRequest(f"`Pod`: {preemptor}")
     known = snapshot.pod(request.head.key)
+    returned = False
     if _differs(known, preemptor):
         uid = preemptor.metadata.uid
         other = known is None or known.metadata.uid != uid
-        if other and gone({request.head.key: uid}):
-            if returns is None:
-                raise BadRequest(f"`Pod`: `{request.head.key}` is gone")
-            returns()
+        returned = other and bool(gone({request.head.key: uid}))
         found[request.head.key] = preemptor
     unsure = list(_unsure(snapshot, request))
     left = gone({head.key: head.metadata.uid for _, _, head in unsure}) if unsure else ()
@@ -61,7 +58,7 @@ def brought(
             pod = _read(request.content(node, place), snapshot)
             if isinstance(pod, Pod):
                 found[key] = pod
-    return [("Pod", key, pod) for key, pod in found.items()]
+    return [("Pod", key, pod) for key, pod in found.items()], returned
 
 
 def _unsure(snapshot: Snapshot, request: PreemptRequest) -> Iterator[tuple[str, int, PodHead]]:

@@ -8,11 +8,10 @@ where the commit fails it is decided again.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -49,8 +48,6 @@ class WaitingRequest:
     effective: bool  #: does the scheduler obey, so that the state changes?
     #: the call with its answer; gets the decision and the pods taken over from the request
     served: Callable[[Decision, tuple[str, ...]], ServedCall]
-    #: called where its pod is gone and comes back to be decided; without it that is refused
-    returns: Callable[[], None] | None = None
     withdrawn: Callable[[], bool] = lambda: False  #: was it answered in another way?
     #: the last step before the commit, and what takes it back. `claim` raises GivenUp.
     claim: Callable[[], None] = lambda: None
@@ -115,6 +112,8 @@ class Decider:
         )
         self._rules: RuleSet | None = self._journal.active_rules()
         self._tracker = StateTracker(self._journal, clock=clock)
+        #: pods that have left, uids by key, which are back for a decision that changes nothing
+        self._returned: dict[str, str] = {}
 
     @property
     def state(self) -> State:
@@ -126,18 +125,36 @@ class Decider:
         self._tracker.refresh()
 
     def settle(self) -> None:
-        """Wait for the commit that is under way, if one is."""
+        """Wait for the commit that is under way, if one is; nothing is left behind then.
+
+        Raises StoreError, Contended.
+        """
         self._tracker.settle()
+        self.see_off()
 
     def settle_if_done(self) -> None:
         """Keep nothing of a row whose commit has ended."""
         self._tracker.settle_if_done()
+
+    def see_off(self) -> None:
+        """Let pods leave that were back for a decision. Raises StoreError, Contended."""
+
+        def leave(snapshot: Snapshot) -> list[Change]:
+            there = [(key, snapshot.pod(key), uid) for key, uid in self._returned.items()]
+            return [
+                ("Pod", key, None) for key, pod, uid in there if pod and pod.metadata.uid == uid
+            ]
+
+        if self._returned:
+            self._tracker.change(leave, source=ACTOR)
+            self._returned.clear()
 
     def decide(self, questions: Sequence[WaitingRequest]) -> Decided:
         """Decide and record the first questions, as many as go together.
 
         Raises StoreError, Contended: then none is recorded.
         """
+        self.see_off()
         row = _Row(questions[: _together(questions)])
         if self._rules is None or self._rules.history_needs:
             # Figures of the past are read from the record, with the row before in it.
@@ -152,26 +169,6 @@ class Decider:
         )
         return row.result()
 
-    def record_late(self, question: WaitingRequest) -> Decided:
-        """Decide and record a call that was answered before; its pod is there for that alone.
-
-        Raises StoreError, Contended.
-        """
-        key, uid = question.request.head.key, question.request.head.metadata.uid
-        returned = threading.Event()
-        # On an older state its pod would seem to be there, and be gone when it is decided.
-        self.refresh()
-        decided = self.decide([replace(question, returns=returned.set)])
-        if returned.is_set():
-            decided.answered.result()
-
-            def leaves(snapshot: Snapshot) -> list[Change]:
-                pod = snapshot.pod(key)
-                return [("Pod", key, None)] if pod is not None and pod.metadata.uid == uid else []
-
-            self._tracker.change(leaves, source=ACTOR)
-        return decided
-
     def _take_over(self, row: _Row) -> None:
         """Record the pods that the requests know better than the state does."""
 
@@ -179,12 +176,14 @@ class Decider:
             found: dict[tuple[str, str], Change] = {}
             for question in row.questions:
                 try:
-                    pods = brought(
-                        snapshot, question.request, gone=self._gone, returns=question.returns
-                    )
+                    pods, returned = brought(snapshot, question.request, gone=self._gone)
+                    if returned and question.effective:
+                        raise BadRequest(f"`Pod`: `{question.request.head.key}` is gone")
                 except BadRequest as exc:
                     row.refused[question] = exc
                     continue
+                if returned:
+                    self._returned[question.request.head.key] = question.request.head.metadata.uid
                 row.taken[question] = tuple(key for _, key, _ in pods)
                 found |= {change[:2]: change for change in pods}
             return list(found.values())

@@ -170,11 +170,18 @@ class Desk:
             taken.clear()  # bodies are not kept until the next call comes
             if ends:
                 self._put_again()
-                if self._decider is not None:
-                    self._decider.settle()
+                self._settle()
                 return
             if time.monotonic() - self._looked > self._pause:
                 self._look_around()
+
+    def _settle(self) -> None:
+        if self._decider is None:
+            return
+        try:
+            self._decider.settle()
+        except (StoreError, Contended) as exc:
+            log.warning("a pod that is gone stays in the state until that is read again: %s", exc)
 
     def _let_gather(self) -> None:
         """Wait until the next row may begin."""
@@ -225,6 +232,7 @@ class Desk:
             if self._moved.is_set() or self._held:
                 self._moved.clear()
                 decider.refresh()
+            decider.see_off()
             self._put_again()
             for waiting in self._spool.waiting(self._environment):
                 self._record_late(decider, waiting)
@@ -363,7 +371,9 @@ class Desk:
                     effective=False,
                     served=lambda _, taken: _late(call, request, taken),
                 )
-                decided = decider.record_late(question)
+                # On an older state its pod would seem to be there, and be gone when it is decided.
+                decider.refresh()
+                decided = decider.decide([question])
                 for result in decided.others:
                     if isinstance(result, NotDecidable):
                         raise result.reason
