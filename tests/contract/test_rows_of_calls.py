@@ -218,3 +218,20 @@ def test_a_call_that_was_answered_is_recorded_when_its_pod_is_gone(store: Store)
     }
     assert pods_of(store) & {"w0", "low-0"} == set()
     in_order(store, decisions=1)
+
+
+def test_a_call_that_was_answered_leaves_its_pod_where_it_is_bound_by_now(store: Store) -> None:
+    """A follower would not see it bound a second time."""
+    desk = decider(store)
+    bound = msgspec.structs.replace(
+        waiting(0), spec=msgspec.structs.replace(waiting(0).spec, node_name="n1")
+    )
+    store.record.follow(
+        "default", [[("Pod", "default/w0", bound)]], at_ms=NOW_MS, source="test", actor="ann"
+    )
+    assert chosen(desk.record_late(replace(with_objects(0, 2), effective=False))) == {
+        "default/w0": "n2"
+    }
+    found = [obj for obj in store.state.load("default").objects if obj.metadata.name == "w0"]
+    assert found == [bound]
+    in_order(store, decisions=1)

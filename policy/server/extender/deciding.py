@@ -36,6 +36,8 @@ from policy.store.record.decisions import DecidedPod
 from policy.store.record.environments import RuleSetChanged
 
 ACTOR: Final = "extender"
+_LATE_ATTEMPTS: Final = 3
+"""How often a call that was answered before is decided, where its pod leaves meanwhile."""
 LARGEST: Final = 16
 """Questions of a row: the first one waits for the decisions of all."""
 
@@ -153,23 +155,31 @@ class Decider:
         return row.result()
 
     def record_late(self, question: WaitingRequest) -> Decided:
-        """Decide and record a call that was answered before; its pod is there for that alone.
+        """Decide and record a call that was answered before; its pod waits for that alone.
 
         Raises StoreError, Contended.
         """
         key, uid = question.request.head.key, question.request.head.metadata.uid
         returned = threading.Event()
-        # On an older state its pod would seem to be there, and be gone when it is decided.
-        self.refresh()
-        decided = self.decide([replace(question, returns=returned.set)])
-        if returned.is_set():
-            decided.answered.result()
+        for _ in range(_LATE_ATTEMPTS):
+            # On an older state its pod would seem to be there, and be gone when it is decided.
+            self.refresh()
+            before = self.state.snapshot.pod(key)
+            decided = self.decide([replace(question, returns=returned.set)])
+            if not any(isinstance(one, NotDecidable) for one in decided.others):
+                break
+        decided.answered.result()
 
-            def leaves(snapshot: Snapshot) -> list[Change]:
-                pod = snapshot.pod(key)
-                return [("Pod", key, None)] if pod is not None and pod.metadata.uid == uid else []
+        def as_before(snapshot: Snapshot) -> list[Change]:
+            pod = snapshot.pod(key)
+            if pod is None or pod.metadata.uid != uid or pod.spec.node_name:
+                return []
+            if returned.is_set():
+                return [("Pod", key, None)]
+            bound = before is not None and before.metadata.uid == uid and before.spec.node_name
+            return [("Pod", key, before)] if bound else []
 
-            self._tracker.change(leaves, source=ACTOR)
+        self._tracker.change(as_before, source=ACTOR)
         return decided
 
     def _take_over(self, row: _Row) -> None:
