@@ -211,10 +211,27 @@ def test_nobody_is_evicted_for_a_pod_that_is_gone(store: Store) -> None:
 
 def test_a_call_that_changes_nothing_is_recorded_when_its_pod_is_gone(store: Store) -> None:
     """In shadow mode, or answered before: the pod is there for the decision alone."""
-    left(store, "w0", "low-0")
     desk = decider(store)
+    left(store, "w0", "low-0")
     asked = replace(with_objects(0, 0, 1), effective=False)
-    assert chosen(desk.decide([asked])) == {"default/w0": "n1"}
+    assert chosen(desk.record_late(asked)) == {"default/w0": "n1"}
     desk.settle()
     assert pods_of(store) & {"w0", "low-0"} == set()
+    in_order(store, decisions=1)
+
+
+def test_a_call_that_changes_nothing_leaves_its_pod_where_it_is_bound_by_now(store: Store) -> None:
+    """A follower would not see it bound a second time."""
+    desk = decider(store)
+    bound = msgspec.structs.replace(
+        waiting(0), spec=msgspec.structs.replace(waiting(0).spec, node_name="n1")
+    )
+    store.record.follow(
+        "default", [[("Pod", "default/w0", bound)]], at_ms=NOW_MS, source="test", actor="ann"
+    )
+    asked = replace(with_objects(0, 2), effective=False)
+    assert chosen(desk.record_late(asked)) == {"default/w0": "n2"}
+    desk.settle()
+    found = [obj for obj in store.state.load("default").objects if obj.metadata.name == "w0"]
+    assert found == [bound]
     in_order(store, decisions=1)

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Final
 
 from policy.cluster.digest import Change
+from policy.cluster.objects import Pod
 from policy.cluster.snapshot import Snapshot
 from policy.decision.model import Decision, Outcome
 from policy.preemption import messages
@@ -35,6 +36,8 @@ from policy.store.record.decisions import DecidedPod
 from policy.store.record.environments import RuleSetChanged
 
 ACTOR: Final = "extender"
+_LATE_ATTEMPTS: Final = 3
+"""How often a call that was answered before is decided, where its pod leaves meanwhile."""
 LARGEST: Final = 16
 """Questions of a row: the first one waits for the decisions of all."""
 
@@ -112,8 +115,8 @@ class Decider:
         )
         self._rules: RuleSet | None = self._journal.active_rules()
         self._tracker = StateTracker(self._journal, clock=clock)
-        #: pods that have left, uids by key, which are back for a decision that changes nothing
-        self._returned: dict[str, str] = {}
+        #: by key, pods that wait for a decision that changes nothing, and what they were before
+        self._returned: dict[str, tuple[str, Pod | None]] = {}
 
     @property
     def state(self) -> State:
@@ -137,17 +140,35 @@ class Decider:
         self._tracker.settle_if_done()
 
     def see_off(self) -> None:
-        """Let pods leave that were back for a decision. Raises StoreError, Contended."""
+        """Let pods be gone or bound again that were waiting for a decision alone.
 
-        def leave(snapshot: Snapshot) -> list[Change]:
-            there = [(key, snapshot.pod(key), uid) for key, uid in self._returned.items()]
-            return [
-                ("Pod", key, None) for key, pod, uid in there if pod and pod.metadata.uid == uid
-            ]
+        Raises StoreError, Contended.
+        """
+
+        def as_before(snapshot: Snapshot) -> list[Change]:
+            found: list[Change] = []
+            for key, (uid, before) in self._returned.items():
+                pod = snapshot.pod(key)
+                if pod is not None and pod.metadata.uid == uid and not pod.spec.node_name:
+                    found.append(("Pod", key, before))
+            return found
 
         if self._returned:
-            self._tracker.change(leave, source=ACTOR)
+            self._tracker.change(as_before, source=ACTOR)
             self._returned.clear()
+
+    def record_late(self, question: WaitingRequest) -> Decided:
+        """Decide a call that was answered before, on the newest state.
+
+        Raises StoreError, Contended.
+        """
+        for _ in range(_LATE_ATTEMPTS):
+            # On an older state its pod would seem to be there, and be gone when it is decided.
+            self.refresh()
+            decided = self.decide([question])
+            if not any(isinstance(one, NotDecidable) for one in decided.others):
+                break
+        return decided
 
     def decide(self, questions: Sequence[WaitingRequest]) -> Decided:
         """Decide and record the first questions, as many as go together.
@@ -182,8 +203,11 @@ class Decider:
                 except BadRequest as exc:
                     row.refused[question] = exc
                     continue
-                if returned:
-                    self._returned[question.request.head.key] = question.request.head.metadata.uid
+                head = question.request.head
+                known = snapshot.pod(head.key)
+                bound = known is not None and known.spec.node_name != ""
+                if returned or (bound and not question.effective):
+                    self._returned[head.key] = head.metadata.uid, known
                 row.taken[question] = tuple(key for _, key, _ in pods)
                 found |= {change[:2]: change for change in pods}
             return list(found.values())

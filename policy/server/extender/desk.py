@@ -371,9 +371,7 @@ class Desk:
                     effective=False,
                     served=lambda _, taken: _late(call, request, taken),
                 )
-                # On an older state its pod would seem to be there, and be gone when it is decided.
-                decider.refresh()
-                decided = decider.decide([question])
+                decided = decider.record_late(question)
                 for result in decided.others:
                     if isinstance(result, NotDecidable):
                         raise result.reason
