@@ -58,6 +58,14 @@ def test_no_recorded_decision_differs(rules: str, file: Path) -> None:
     assert results
 
 
+def test_every_first_cycle_of_a_running_1_36_is_ours() -> None:
+    """Node, nomination, victims and message, with nothing left to chance."""
+    rule_set = RuleSet.load("kube-1.36", overrides=OVERRIDES)
+    results = list(run([DATA / "running-1.36.jsonl.gz"], rule_set))
+    assert [r.id for r in results if r.verdict is not Agreement.AGREE] == []
+    assert len(results) == 72
+
+
 def test_a_running_scheduler_leaves_little_to_chance() -> None:
     """Few first cycles and score tables of a running scheduler tie; each says where."""
     rule_set = RuleSet.load("kube-1.35", overrides=OVERRIDES)

@@ -22,7 +22,10 @@ from policy.store import Store, StoreError
 from tests.support.api_server import ApiServer, kubeconfig
 
 LIVE = Path(__file__).parents[1] / "data" / "live"
-NAMES = ("single", "kubelet-grace", "pdb-sequence", "wave-kubelet", "three-at-once")
+NAMES = (
+    *("single", "kubelet-grace", "pdb-sequence", "wave-kubelet", "three-at-once"),
+    "nominated",
+)
 LONGEST_SECONDS = 60.0
 CLUSTER = "real"
 
@@ -47,6 +50,13 @@ EXPECTED: dict[str, list[tuple[Any, ...]]] = {
         ("team-a/p13a", "w-6", "same", "r21"),
         ("team-a/p13b", "w-6", "lag", "r21 r3"),
         ("team-a/p13c", "w-6", "order", "r2 r3"),
+    ],
+    # A pod that was nominated while others left evicts more once these have gone.
+    "nominated": [
+        ("web/first", "n2", "same", "shop/r05 shop/r08 shop/r11"),
+        ("web/lower", "n1", "same", "shop/r07 shop/r10"),
+        ("web/first", "n0", "same", "shop/r03 shop/r06 shop/r09"),
+        ("web/equal", "n1", "same", "shop/r04"),
     ],
 }
 """Preemptor, node, verdict and victims of each recording, as its events name them."""
