@@ -282,17 +282,14 @@ def _leaving_too(context: DecisionContext, offered: _Offered, candidates: Rows) 
 
     Shape (candidates, width).
     """
-    pipeline, terminating = context.pipeline, context.snapshot.column(TERMINATING)
-    order = snapshot_order(context.snapshot)
-    starts = np.cumsum(offered.counts) - offered.counts
+    pipeline, snapshot = context.pipeline, context.snapshot
+    place = np.full(len(snapshot.nodes), NOWHERE, dtype=np.int64)
+    place[offered.nodes[candidates]] = np.arange(candidates.size)
+    rows = np.setdiff1d(np.flatnonzero(snapshot.column(TERMINATING)), offered.victims)
+    rows = rows[snapshot.node[rows] != NOWHERE]
+    rows = rows[place[snapshot.node[rows]] != NOWHERE]
     sums = np.zeros((candidates.size, pipeline.width), dtype=np.int64)
-    for place, candidate in enumerate(candidates.tolist()):
-        node, first = int(offered.nodes[candidate]), int(starts[candidate])
-        here = order.rows[order.offsets[node] : order.offsets[node + 1]]
-        victims = offered.victims[first : first + int(offered.counts[candidate])]
-        rows = np.setdiff1d(here[terminating[here]], victims)
-        if rows.size:
-            sums[place] = pipeline.demand(rows, np.full(rows.size, node)).sum(axis=0)
+    np.add.at(sums, place[snapshot.node[rows]], pipeline.demand(rows, snapshot.node[rows]))
     return sums
 
 
