@@ -52,19 +52,12 @@ def _in_memory() -> str | None:
 
 
 class _Workers:
-    """Registered only where xdist knows the hooks."""
+    """Registered only where xdist knows the hook."""
 
     @staticmethod
     def pytest_configure_node(node) -> None:
         node.workerinput["policy_folder"] = str(node.config.stash[_FOLDER])
         node.workerinput["policy_run"] = node.config.stash[_RUN]
-
-    @staticmethod
-    def pytest_xdist_make_scheduler(config, log):
-        """Tests of a file stay together: a service that they share is started once."""
-        from xdist.scheduler import WorkStealingScheduling
-
-        return WorkStealingScheduling(config, log) if config.getoption("dist") == "load" else None
 
 
 def pytest_plugin_registered(plugin, manager) -> None:
