@@ -144,7 +144,7 @@ class Lives:
     ) -> None:
         life = self.by_key[key]
         if life.where is not Where.RUNNING:
-            return  # it was leaving before the trace began, or its run ended at this instant
+            return  # its run ended at this instant
         self._stop(life, at_ms, keep=self._restart is Restart.REMAINING)
         life.evictions += 1
         self._go(life, Where.LEAVING, at_ms, f"evicted for {preemptor}")

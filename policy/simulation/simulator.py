@@ -353,6 +353,8 @@ class Simulator(DecisionLoop):
     ) -> None:
         leaving = {victim.pod: victim for victim in victims}
         for key in keys:
+            if leaving[key].already_terminating:
+                continue  # some generations delete it once more
             self.lives.evicted(
                 key,
                 self._virtual.now_ms,

@@ -7,16 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from policy.cluster.objects import key_of
+from policy.cluster import times
+from policy.cluster.objects import PodStatus, key_of
 from policy.manifests import ManifestError
 from policy.simulation.figures import Spread
 from policy.simulation.folder import EPOCH_MS, read_trace
 from policy.simulation.options import Durations, Options, Restart
 from policy.simulation.run import Result, notes_on, simulate
 from policy.simulation.series import TimeSeries
-from policy.simulation.trace import TraceError
+from policy.simulation.trace import Trace, TraceError, TracePod
 from policy.simulation.truth import what_happened
+from tests.support import builders
 from tests.support.builders import rule_set
 
 TRACE = Path(__file__).parents[2] / "examples" / "simulation" / "trace"
@@ -624,3 +627,36 @@ def test_a_series_gives_exact_means() -> None:
     series.move(10)
     # The parts are 0..4, 4..7 and 7..10.
     assert (series.means(), series.total, series.highest) == ([3.0, 4.0, 2.0], 30, 4)
+
+
+@pytest.mark.parametrize("generation", ["kube-1.14", "kube-1.20", "kube-1.36"])
+def test_a_pod_that_is_leaving_is_not_evicted(generation: str) -> None:
+    """Earlier generations delete it once more: it does not come back for that."""
+    meant = builders.a_pod("low").priority(0).cpu(2).on("n1").pod
+    deleted = replace(meant.metadata, deletion_timestamp=times.to_text(EPOCH_MS + 20_000))
+    low = replace(meant, metadata=deleted, status=PodStatus(phase="Running"))
+    high = builders.a_pod("high").priority(10).cpu(2).pod
+    trace = Trace(
+        name="leaving",
+        start_ms=EPOCH_MS,
+        end_ms=EPOCH_MS + 60_000,
+        objects=[builders.a_node("n1").cpu(2).node],
+        tasks=[
+            TracePod(pod=low, arrives_ms=EPOCH_MS, work_ms=9_000, left_ms=9_000),
+            TracePod(pod=high, arrives_ms=EPOCH_MS, work_ms=10_000),
+        ],
+    )
+    told: list[tuple[float, str]] = []
+    simulate(
+        trace,
+        rule_set(generation),
+        options=Options(length_ms=60_000),
+        on_event=lambda at, what: told.append(((at - EPOCH_MS) / 1000, what)),
+    )
+    assert told == [
+        (0.0, "default/low running"),
+        (0.0, "default/high arrived"),
+        (20.0, "default/low withdrawn"),
+        (20.005, "default/high started n1"),
+        (30.005, "default/high done"),
+    ]

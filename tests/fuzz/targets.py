@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Final
+from unittest.mock import patch
 
 import click
 
@@ -89,9 +90,12 @@ TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
 
 def _run(arguments: Sequence[str]) -> None:
     """Run a command line; click's own errors, and ours, are statuses and not exceptions."""
-    os.environ["POLICY_DB"] = str(_database())
     out = io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+    with (
+        patch.dict(os.environ, POLICY_DB=str(_database())),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(out),
+    ):
         status = run(list(arguments))
     assert isinstance(status, int), click.unstyle(out.getvalue())
 
