@@ -37,7 +37,7 @@ def export(
 
     form: `csv` or `parquet`; raw: CSV without marks before what a spreadsheet would take for
     formulas (see `csv_cell`). by_day: tables whose rows have a day become folders with a file for
-    each day (see `has_days`). advance: is told how many tables are written. The paths, and the
+    each day (see `has_days`). advance: gets how many tables are written. The paths, and the
     number of all rows. All tables take their places once the last one is complete, and those of
     an export of before leave theirs, in whatever form they were. Raises ExportError.
     """

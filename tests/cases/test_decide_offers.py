@@ -160,7 +160,7 @@ def test_room_is_promised_once() -> None:
 def test_room_that_is_being_made_is_no_room_of_others(
     offer: list[str], why: dict[str, str]
 ) -> None:
-    """What leaves for the nominated pod is gone, or will be; nobody else may count on it."""
+    """What leaves for the nominated pod makes its room; no other pod may count on that."""
     node = (
         a_node("n1")
         .cpu(4)
