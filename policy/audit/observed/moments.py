@@ -51,7 +51,7 @@ class Moments:
             return True
         try:
             steps = self._store.state.steps(self._cluster, held.last, revision - 1)
-        except (NotFound, StoreError):
+        except StoreError:
             return False
         return all(step.intact and held.advance(step) for step in steps)
 

@@ -203,11 +203,11 @@ class Decider:
                 except BadRequest as exc:
                     row.refused[question] = exc
                     continue
-                head = question.request.head
-                known = snapshot.pod(head.key)
-                bound = known is not None and known.spec.node_name != ""
-                if returned or (bound and not question.effective):
-                    self._returned[head.key] = head.metadata.uid, known
+                if not question.effective:
+                    head = question.request.head
+                    known = snapshot.pod(head.key)
+                    if returned or (known is not None and known.spec.node_name):
+                        self._returned[head.key] = head.metadata.uid, known
                 row.taken[question] = tuple(key for _, key, _ in pods)
                 found |= {change[:2]: change for change in pods}
             return list(found.values())
@@ -217,7 +217,7 @@ class Decider:
             self._tracker.change(changes, source=ACTOR)
 
     def _gone(self, pods: Mapping[str, str]) -> Collection[str]:
-        return self._store.read.gone_pods(self._cluster, pods)
+        return self._store.state.gone_pods(self._cluster, pods)
 
     def _proposed(self, row: _Row, state: State) -> Proposal[Decision] | None:
         """The decision of the next question of the row; None behind the last one."""

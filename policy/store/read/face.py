@@ -98,7 +98,6 @@ class ReadFace(Face):
     observations = reads(observed.observations)
     observation = reads(observed.observation)
     known_events = reads(observed.known_events)
-    gone_pods = reads(observed.gone_pods)
     known_victims = reads(observed.known_victims)
     situation = reads(observed.situation)
     answered = reads(answered.answered)

@@ -178,23 +178,6 @@ def known_victims(connection: Connection, cluster: str, uids: Collection[str]) -
     return _known(connection, OBSERVED_VICTIMS.c.uid, cluster, uids)
 
 
-def gone_pods(connection: Connection, cluster: str, pods: Mapping[str, str]) -> set[str]:
-    """Those of the pods that were in the cluster and are there no more; pods: uids by key."""
-    head = find_head(connection, cluster)
-    if head is None:
-        return set()
-    c = PODS.c
-    there: dict[str, bool] = {}
-    for some in chunks(sorted(pods), _IDS):
-        query = select(c.key, c.uid, c.valid_to).where(
-            c.cluster_id == head.cluster_id, c.key.in_(some)
-        )
-        for key, uid, until in connection.execute(query):
-            if uid == pods[key]:
-                there[key] = there.get(key, False) or until is None
-    return {key for key, still in there.items() if not still}
-
-
 def _known(
     connection: Connection, column: ColumnElement[str], cluster: str, uids: Collection[str]
 ) -> set[str]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import cast
+from collections.abc import Collection, Mapping
+from typing import Final, cast
 
 from sqlalchemy import Connection, select
 
 from policy.cluster.objects import ClusterObject, Pod
 from policy.store.state.loading import cluster_id, decode
-from policy.store.tables import VERSIONS
+from policy.store.state.versions import chunks
+from policy.store.tables import PODS, VERSIONS
+
+_KEYS: Final = 500
 
 
 def pods_around(connection: Connection, cluster: str, pods: Collection[str]) -> list[ClusterObject]:
@@ -60,3 +63,18 @@ def _now(
     if keys is not None:
         query = query.where(c.key.in_(sorted(keys)))
     return [decode(kind, manifest) for _, manifest in sorted(map(tuple, connection.execute(query)))]
+
+
+def gone_pods(connection: Connection, cluster: str, pods: Mapping[str, str]) -> set[str]:
+    """Keys of those of the pods that were in the cluster and are there no more.
+
+    pods: uids by namespace/name. Raises NotFound for an unknown cluster.
+    """
+    number, c = cluster_id(connection, cluster), PODS.c
+    there: dict[str, bool] = {}
+    for some in chunks(sorted(pods), _KEYS):
+        query = select(c.key, c.uid, c.valid_to).where(c.cluster_id == number, c.key.in_(some))
+        for key, uid, until in connection.execute(query):
+            if uid == pods[key]:
+                there[key] = there.get(key, False) or until is None
+    return {key for key, still in there.items() if not still}

@@ -25,4 +25,5 @@ class StateFace(Face):
     objects_at = reads(past.objects_at)
     counts_at = reads(past.counts_at)
     pods_around = reads(around.pods_around)
+    gone_pods = reads(around.gone_pods)
     newest_pod = reads(around.newest_pod)
