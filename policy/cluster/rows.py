@@ -79,6 +79,14 @@ class PodRows(Sequence["Pod | None"]):
             return self._latest[place]
         return self._changes[place] if place in self._changes else self._base[place]
 
+    def some(self, rows: Iterable[int]) -> list[Pod | None]:
+        """The pods of these rows, which are numbers from 0; quicker than one by one."""
+        base, changes, latest = self._base, self._changes, self._latest
+        return [
+            latest[row] if row in latest else changes[row] if row in changes else base[row]
+            for row in rows
+        ]
+
     def __iter__(self) -> Iterator[Pod | None]:
         if not (self._changes or self._latest):
             return islice(self._base, self._size)

@@ -268,8 +268,11 @@ class Pipeline:
 
     def passes(self, load: Ints, nodes: Nodes) -> Bools:
         """Does the pod pass every filter, with and without the nominated pods? Shape (n,)."""
+        return self.passes_beside(self.nominated(nodes), load, nodes)
+
+    def passes_beside(self, added: Ints | None, load: Ints, nodes: Nodes) -> Bools:
+        """`passes`; added: what `nominated` says of the nodes."""
         passes = self._passes(load, nodes)
-        added = self.nominated(nodes)
         if added is not None:
             twice = (passes & _any(added)).nonzero()[0]
             if twice.size:

@@ -7,16 +7,17 @@ others are ranked; victims are neither added nor taken away.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
 import numpy as np
 
+from policy.cluster.objects import Pod
 from policy.cluster.occupancy import snapshot_order
 from policy.cluster.snapshot import Delta, Rows, Snapshot
-from policy.cluster.tables import NOWHERE, TERMINATING, Bools, Ints, PodColumn
+from policy.cluster.tables import NOWHERE, TERMINATING, Bools, Ints
 from policy.decision.model import Code, NodeStatuses, OfferedNode, Status
 from policy.extenders.protocol import uid_of
 from policy.preemption import messages
@@ -36,7 +37,6 @@ from policy.rules.ruleset import Verdict
 
 Offer = Sequence[OfferedNode]
 
-_UID: Final = PodColumn("uid", np.object_, lambda pod, _: uid_of(pod))
 _NO_LIMIT: Final = np.iinfo(np.int64).max
 _NO_ROWS: Final = np.zeros(0, dtype=np.int64)
 
@@ -154,13 +154,16 @@ class _RowsByUid:
 
     @staticmethod
     def of(snapshot: Snapshot) -> _RowsByUid:
-        uids = snapshot.column(_UID).tolist()
-        return _RowsByUid({uid: row for row, uid in enumerate(uids)})
+        return _RowsByUid(_by_uid(range(len(snapshot.pods)), snapshot.pods))
 
     def patched(self, before: Snapshot, after: Snapshot, delta: Delta) -> _RowsByUid:
-        uids = after.column(_UID)[delta.rows].tolist()
-        self.rows.update(zip(uids, delta.rows.tolist(), strict=True))
+        rows = delta.rows.tolist()
+        self.rows.update(_by_uid(rows, after.pods.some(rows)))
         return self
+
+
+def _by_uid(rows: Sequence[int], pods: Iterable[Pod | None]) -> dict[str, int]:
+    return {uid_of(pod): row for row, pod in zip(rows, pods, strict=True) if pod is not None}
 
 
 def rows_of(snapshot: Snapshot, nodes: Rows, uids: Sequence[str]) -> Rows:
@@ -168,23 +171,34 @@ def rows_of(snapshot: Snapshot, nodes: Rows, uids: Sequence[str]) -> Rows:
 
     nodes: (uids,) node indexes; for NOWHERE, the row of a pod that is on no node may be found.
     """
-    known, hints = snapshot.column(_UID), snapshot.derived("rows-by-uid", _RowsByUid.of).rows
-    hinted = list(map(hints.get, uids))
-    if None in hinted:
-        hinted = [NOWHERE if row is None else row for row in hinted]
+    pods, size = snapshot.pods, len(snapshot.pods)
+    if not size:
+        return np.full(len(uids), NOWHERE, dtype=np.int64)
+    hints = snapshot.derived("rows-by-uid", _RowsByUid.of).rows
+    hinted = [hints.get(uid, 0) for uid in uids]
+    if max(hinted, default=0) >= size:
+        hinted = [row if row < size else 0 for row in hinted]  # a row of a later snapshot
+    # No column holds uids: to copy one for each snapshot takes longer than to look at a few pods.
+    as_hinted = [
+        pod is not None and uid_of(pod) == uid
+        for pod, uid in zip(pods.some(hinted), uids, strict=True)
+    ]
     rows = np.array(hinted, dtype=np.int64)
-    rows[rows >= known.size] = NOWHERE  # a row of a later snapshot
-    wanted = np.empty(len(uids), dtype=np.object_)
-    wanted[:] = uids
-    sure = (rows != NOWHERE) & (snapshot.node[rows] == nodes) & (known[rows] == wanted)
+    sure = np.array(as_hinted, dtype=np.bool_) & (snapshot.node[rows] == nodes)
     unsure = np.flatnonzero(~sure).tolist()
     if unsure:
         order = snapshot_order(snapshot)
         for place in unsure:
             node = int(nodes[place])
-            here = order.rows[order.offsets[node] : order.offsets[node + 1]]
-            found = here[known[here] == uids[place]].tolist()
-            rows[place] = found[0] if found else NOWHERE
+            here = order.rows[order.offsets[node] : order.offsets[node + 1]].tolist()
+            rows[place] = next(
+                (
+                    row
+                    for row, pod in zip(here, pods.some(here), strict=True)
+                    if pod is not None and uid_of(pod) == uids[place]
+                ),
+                NOWHERE,
+            )
     return rows
 
 
@@ -260,19 +274,19 @@ def _promised(context: DecisionContext, offered: _Offered) -> Bools:
     pipeline = context.pipeline
     every, counts = offered.nodes, offered.counts
     promised = np.zeros(every.size, dtype=np.bool_)
-    nominated = pipeline.has_nominated(every)
-    if not nominated.any():
+    added = pipeline.nominated(every)
+    nominated = promised if added is None else added.any(axis=1)
+    if added is None or not nominated.any():
         return promised
-    where = every[nominated]
+    where, added = every[nominated], added[nominated]
     leaving = pipeline.demand(offered.victims, np.repeat(every, counts))
     sums = np.add.reduceat(leaving, np.cumsum(counts) - counts, axis=0)[nominated]
     left = pipeline.without(pipeline.base[where], sums)
-    fails = ~pipeline.passes(left, where)
+    fails = ~pipeline.passes_beside(added, left, where)
     if fails.any():
         short = np.flatnonzero(nominated)[fails]
-        fails[fails] = ~pipeline.passes(
-            pipeline.without(left[fails], _leaving_too(context, offered, short)), every[short]
-        )
+        left = pipeline.without(left[fails], _leaving_too(context, offered, short))
+        fails[fails] = ~pipeline.passes_beside(added[fails], left, every[short])
     promised[nominated] = fails
     return promised
 
@@ -285,8 +299,9 @@ def _leaving_too(context: DecisionContext, offered: _Offered, candidates: Rows) 
     pipeline, snapshot = context.pipeline, context.snapshot
     place = np.full(len(snapshot.nodes), NOWHERE, dtype=np.int64)
     place[offered.nodes[candidates]] = np.arange(candidates.size)
-    rows = np.setdiff1d(np.flatnonzero(snapshot.column(TERMINATING)), offered.victims)
-    rows = rows[snapshot.node[rows] != NOWHERE]
+    others = snapshot.column(TERMINATING) & (snapshot.node != NOWHERE)
+    others[offered.victims] = False
+    rows = np.flatnonzero(others)
     rows = rows[place[snapshot.node[rows]] != NOWHERE]
     sums = np.zeros((candidates.size, pipeline.width), dtype=np.int64)
     np.add.at(sums, place[snapshot.node[rows]], pipeline.demand(rows, snapshot.node[rows]))

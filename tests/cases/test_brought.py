@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
+import pytest
 
 from policy.cluster.objects import Pod
 from policy.cluster.snapshot import Snapshot
 from policy.server.extender.brought import brought
-from policy.server.extender.wire import read_preempt
+from policy.server.extender.wire import BadRequest, read_preempt
 from tests.support.builders import NOW_MS, a_node, a_pod, objects
 
 
@@ -64,3 +67,32 @@ def test_what_the_state_has_is_not_taken_over() -> None:
     empty = Snapshot.from_objects(nodes, now_ms=NOW_MS)
     new = {"default/new": known("new")}
     assert taken(empty, a=there[:1]) == {**new, "default/one": there[0]}
+
+
+def of_preemptor(sent: dict[str, Any]) -> list[str]:
+    """What is taken over where the state has `new`, and the scheduler sends it like this."""
+    snapshot = Snapshot.from_objects([*objects(a_node("a").cpu(4)), known("new")], now_ms=NOW_MS)
+    body = msgspec.json.encode({"Pod": sent, "NodeNameToVictims": {}})
+    found, _ = brought(snapshot, read_preempt(body), gone=lambda pods: ())
+    return [key for _, key, _ in found]
+
+
+def test_a_preemptor_is_taken_over_where_it_waits_otherwise() -> None:
+    """However its keys are spelt, and whatever an API server fills in or writes anew."""
+    sent = msgspec.to_builtins(known("new"))
+    assert of_preemptor(sent) == []
+    status = {**sent["status"], "conditions": [{"type": "PodScheduled", "status": "False"}]}
+    assert of_preemptor({**sent, "status": status}) == []
+    spelt = {key.upper(): value for key, value in sent.items()}
+    assert of_preemptor(spelt) == []
+    left_out = {key: value for key, value in sent["spec"].items() if key != "preemptionPolicy"}
+    assert of_preemptor({**sent, "spec": left_out}) == []
+    for changed in (
+        {"spec": {**sent["spec"], "priority": 2}},
+        {"metadata": {**sent["metadata"], "labels": {"app": "b"}}},
+        {"status": {**status, "nominatedNodeName": "a"}},
+        {"status": {**sent["status"], "NominatedNodeName": "a"}},
+    ):
+        assert of_preemptor({**sent, **changed}) == ["default/new"], changed
+    with pytest.raises(BadRequest, match="`Pod`: "):
+        of_preemptor({**sent, "spec": {**sent["spec"], "priority": "high"}})

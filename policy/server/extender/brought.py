@@ -10,6 +10,7 @@ Or the state is the newer one: a pod that has left it does not come back, whoeve
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -22,6 +23,9 @@ from policy.manifests import ManifestError, read_dicts, resolve
 from policy.preemption.offers import rows_of
 from policy.server.extender.folding import folded
 from policy.server.extender.wire import BadRequest, PodHead, PreemptRequest
+from policy.typed import prepared
+
+_POD: Final = msgspec.json.Decoder(prepared(Pod))
 
 
 def brought(
@@ -37,16 +41,17 @@ def brought(
     evicted. Raises BadRequest for a preemptor that cannot be read.
     """
     found: dict[str, Pod] = {}
-    preemptor = _read(request.preemptor, snapshot)
-    if isinstance(preemptor, str):
-        raise BadRequest(f"`Pod`: {preemptor}")
     known = snapshot.pod(request.head.key)
     returned = False
-    if _differs(known, preemptor):
-        uid = preemptor.metadata.uid
-        other = known is None or known.metadata.uid != uid
-        returned = other and bool(gone({request.head.key: uid}))
-        found[request.head.key] = preemptor
+    if known is None or not _sent_as_known(known, request.preemptor):
+        preemptor = _read(request.preemptor, snapshot)
+        if isinstance(preemptor, str):
+            raise BadRequest(f"`Pod`: {preemptor}")
+        if known is None or _differs(known, preemptor):
+            uid = preemptor.metadata.uid
+            other = known is None or known.metadata.uid != uid
+            returned = other and bool(gone({request.head.key: uid}))
+            found[request.head.key] = preemptor
     unsure = list(_unsure(snapshot, request))
     left = gone({head.key: head.metadata.uid for _, _, head in unsure}) if unsure else ()
     for node, place, head in unsure:
@@ -82,12 +87,23 @@ def _unsure(snapshot: Snapshot, request: PreemptRequest) -> Iterator[tuple[str, 
         yield victims[place]
 
 
-def _differs(known: Pod | None, sent: Pod) -> bool:
+def _sent_as_known(known: Pod, content: bytes) -> bool:
+    """Is the pod, read as Go spells it, the one that the state has?
+
+    Mostly it is, and need not be read as a manifest is, with what an API server would fill in.
+    """
+    try:
+        return not _differs(known, _POD.decode(content))
+    except (msgspec.MsgspecError, RecursionError):
+        return False
+
+
+def _differs(known: Pod, sent: Pod) -> bool:
     """Is the pod that waits another one than the state has, or waits otherwise?
 
     Conditions are not compared: every attempt writes them anew.
     """
-    return known is None or _deciding(known) != _deciding(sent)
+    return _deciding(known) != _deciding(sent)
 
 
 def _deciding(pod: Pod) -> tuple[object, ...]:
