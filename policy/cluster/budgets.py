@@ -10,7 +10,7 @@ import numpy as np
 from policy.cluster.occupancy import PodsByNode
 from policy.cluster.selectors import Selector, compile_selector
 from policy.cluster.snapshot import Delta, Rows, Snapshot
-from policy.cluster.tables import LABELS, Bools, Ints, LabelSet
+from policy.cluster.tables import LABELS, NOWHERE, Bools, Ints, LabelSet
 
 _KINDS: Final = frozenset({"PodDisruptionBudget"})
 
@@ -164,9 +164,9 @@ class BudgetUse:
         unmoved = any(kept is self.order for kept in after.kept())
         if not unmoved or delta.nodes_changed or delta.other_kinds & _KINDS:
             return None
-        # New pods are on no node, or the order would not be the same.
-        known = delta.rows[: delta.rows.size - delta.added]
-        old, new = before.column(LABELS)[known], after.column(LABELS)[known]
+        # Pods that came or went are on no node, or the order would not be the same.
+        stayed = delta.rows[delta.new_node != NOWHERE]
+        old, new = before.column(LABELS)[stayed], after.column(LABELS)[stayed]
         return self if np.array_equal(old, new) else None
 
 

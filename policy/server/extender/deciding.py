@@ -8,10 +8,11 @@ where the commit fails it is decided again.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -26,6 +27,7 @@ from policy.scheduling.effects import changes_of
 from policy.scheduling.state import Proposal, State, StateMoved, StateTracker
 from policy.server.extender.brought import brought
 from policy.server.extender.call import GivenUp
+from policy.server.extender.warming import warmed
 from policy.server.extender.wire import BadRequest, PreemptRequest
 from policy.server.tracing import UNTRACED, Trace
 from policy.store import StaleRevision, Store
@@ -34,6 +36,8 @@ from policy.store.model.decisions import Origin, Recorded, ServedCall
 from policy.store.model.state import Cause
 from policy.store.record.decisions import DecidedPod
 from policy.store.record.environments import RuleSetChanged
+
+log = logging.getLogger("policy.server")
 
 ACTOR: Final = "extender"
 _LATE_ATTEMPTS: Final = 3
@@ -115,8 +119,24 @@ class Decider:
         )
         self._rules: RuleSet | None = self._journal.active_rules()
         self._tracker = StateTracker(self._journal, clock=clock)
+        self._warm_up()
         #: by key, pods that wait for a decision that changes nothing, and what they were before
         self._returned: dict[str, tuple[str, Pod | None]] = {}
+
+    def _warm_up(self) -> None:
+        """Do beforehand what the first call would take longer for than others."""
+        _ = self._store.record  # is imported where it is first asked for
+        if self._rules is None:
+            return
+        state, now_ms = self._tracker.state, self._clock()
+        base = state.at(now_ms, history=self._journal.history(self._rules, now_ms=now_ms))
+        try:
+            snapshot = warmed(base.snapshot, self._rules)
+        except Exception:
+            # Nobody asked for it: what goes wrong here must not keep calls from being decided.
+            log.exception("the first call will take longer than others")
+        else:
+            self._tracker.state = replace(state, snapshot=snapshot.at(state.snapshot.now_ms))
 
     @property
     def state(self) -> State:

@@ -1,0 +1,62 @@
+"""A decision that nobody asked for, so that the first call takes no longer than others.
+
+What decisions derive from a state (where each uid is, how budgets are used, which pods rules allow)
+is derived when it is first read, and follows the state from then on. On a large cluster that takes
+as long as many decisions, and calls would queue up behind the first one.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from msgspec.structs import replace
+
+from policy.cluster.objects import Pod
+from policy.cluster.snapshot import Snapshot
+from policy.cluster.tables import NOWHERE, PRIORITY
+from policy.decision.model import OfferedNode
+from policy.extenders.protocol import uid_of
+from policy.preemption.decide import decide
+from policy.rules import RuleSet
+from policy.scheduling.effects import changes_of
+
+_UID: Final = "warm-up"
+_PRIORITY: Final = 2_000_000_000
+"""That of the most important pods of every cluster."""
+
+
+def warmed(snapshot: Snapshot, rules: RuleSet) -> Snapshot:
+    """The same state, with what decisions by the rules derive from it.
+
+    A pod like one that runs asks for its node, and is gone again. Where no pod runs, nothing is
+    derived.
+    """
+    running = np.flatnonzero(snapshot.node != NOWHERE)
+    if not running.size:
+        return snapshot
+    # Of the least important pods that run, whom rules allow as a victim if they allow any.
+    like = snapshot.pods[int(running[snapshot.column(PRIORITY)[running].argmin()])]
+    assert like is not None  # it is on a node
+    preemptor = _waiting(like, snapshot)
+    key = f"{preemptor.metadata.namespace or 'default'}/{preemptor.metadata.name}"
+    beside = snapshot.apply([("Pod", key, preemptor)])
+    offer = [OfferedNode(node=like.spec.node_name, victims=(uid_of(like),), pdb_violations=0)]
+    decision = decide(beside, rules, key, offer=offer)
+    _ = decision.digest
+    beside.apply(changes_of(beside, decision))
+    return beside.apply([("Pod", key, None)], state_digest=snapshot.state_digest)
+
+
+def _waiting(like: Pod, snapshot: Snapshot) -> Pod:
+    """A pod that waits, under a name that no pod has."""
+    meta, number = like.metadata, 0
+    namespace = meta.namespace or "default"
+    while snapshot.pod(f"{namespace}/{_UID}-{number}") is not None:
+        number += 1
+    return replace(
+        like,
+        metadata=replace(meta, name=f"{_UID}-{number}", uid=_UID, deletion_timestamp=None),
+        spec=replace(like.spec, node_name="", priority=_PRIORITY),
+        status=replace(like.status, phase="Pending"),
+    )
