@@ -202,26 +202,28 @@ WITH parts AS MATERIALIZED ( -- of days, at both ends
           AND now_ms >= :behind_ms AND now_ms >= :first_ms
           AND now_ms < :until
 ),
-whole AS (
-    SELECT t.workload_id, sum(t.evictions) AS evictions
+counted AS (
+    SELECT t.workload_id, t.evictions
     FROM clusters c
     CROSS JOIN eviction_totals t
     WHERE t.cluster_id = c.id AND (:cluster = '' OR c.name = :cluster)
           AND t.day >= :first_day AND t.day < :behind_day AND {of_whole}
-    GROUP BY t.workload_id
+    UNION ALL
+    SELECT n.id, 1
+    FROM parts p
+    JOIN clusters c ON c.name = p.cluster
+    JOIN evicted_workloads n ON n.cluster_id = c.id AND n.namespace = p.victim_namespace
+                                AND n.owner = p.victim_owner
 ),
 lost AS MATERIALIZED (
-    SELECT cluster, namespace, owner, sum(evictions) AS evictions
+    SELECT c.name AS cluster, n.namespace, n.owner, s.evictions
     FROM (
-        SELECT c.name AS cluster, n.namespace, n.owner, h.evictions
-        FROM whole h
-        JOIN evicted_workloads n ON n.id = h.workload_id
-        JOIN clusters c ON c.id = n.cluster_id
-        UNION ALL
-        SELECT cluster, victim_namespace, victim_owner, 1
-        FROM parts
-    ) every
-    GROUP BY cluster, namespace, owner
+        SELECT workload_id, CAST(sum(evictions) AS BIGINT) AS evictions
+        FROM counted
+        GROUP BY workload_id
+    ) s
+    JOIN evicted_workloads n ON n.id = s.workload_id
+    JOIN clusters c ON c.id = n.cluster_id
 )
 SELECT * FROM (
     SELECT '' AS cluster, namespace, '' AS owner, CAST(sum(evictions) AS BIGINT) AS evictions,
@@ -230,7 +232,7 @@ SELECT * FROM (
 ) spaces
 UNION ALL
 SELECT * FROM (
-    SELECT cluster, namespace, owner, CAST(evictions AS BIGINT) AS evictions, 1 AS by_workload
+    SELECT cluster, namespace, owner, evictions, 1 AS by_workload
     FROM lost WHERE owner <> '' ORDER BY evictions DESC, cluster, namespace, owner LIMIT :limit
 ) workloads
 """
