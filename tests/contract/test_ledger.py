@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from sqlalchemy import Connection, Table, delete, insert, select, text, update
@@ -43,6 +43,8 @@ _BESIDE = {"follow_positions", "cluster_identities", "idempotency_keys"}
 _BESIDE |= {one.name for one in (*TOTALS, DECISION_SPANS, EVICTED_WORKLOADS)}
 RECORD = [one for one in METADATA.sorted_tables if one.name not in _BESIDE]
 DECISION_TABLES = [table.name for table in (CYCLES, DECISIONS, *DECISION_CHILDREN)]
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -117,10 +119,10 @@ def other_values(column, value: Any) -> list[Any]:
 def changes(connection: Connection, table: Table) -> Iterator[tuple[Any, str, Any]]:
     """(row, column, other value) to try.
 
-    Each column of the first row of each cluster, and of a row where it is null, or is not, unlike
-    in those; a column of each type in all the ways that there are, the others in the plainest.
-    Which columns are hashed does not depend on the database, only how they are read: on Postgres, a
-    column of each type.
+    Each column of a row, and of one where it is null, or is not, unlike in that; a column of each
+    type in all the ways that there are, the others in the plainest, and one of each type in every
+    cluster. Which columns are hashed does not depend on the database, only how they are read: on
+    Postgres, a column of each type.
     """
     found = connection.execute(select(table).order_by(*table.primary_key)).mappings().all()
     connection.commit()
@@ -129,15 +131,21 @@ def changes(connection: Connection, table: Table) -> Iterator[tuple[Any, str, An
         for column in of_each_type:
             yield found[0], column.name, other_values(column, found[0][column.name])[0]
         return
-    firsts = {row.get("cluster_id"): row for row in reversed(found)}.values()
+    firsts = list({row.get("cluster_id"): row for row in reversed(found)}.values())
     typical = {column.name for column in of_each_type}
     for column in table.columns:
         name = column.name
+        tried = firsts if name in typical else [found[0]]
         unlike = {row[name] is None: row for row in reversed(found)} if column.nullable else {}
-        for row in [*firsts, *(row for row in unlike.values() if row not in firsts)]:
+        for row in [*tried, *(row for row in unlike.values() if row not in tried)]:
             values = other_values(column, row[name])
             for value in values if row is found[0] and name in typical else values[:1]:
                 yield row, name, value
+
+
+def fewer(connection: Connection, of_a_table: Sequence[T]) -> Sequence[T]:
+    """The first one alone on Postgres: what is hashed of a table is the same there."""
+    return of_a_table if connection.dialect.name == "sqlite" else of_a_table[:1]
 
 
 def restored(connection: Connection, table: Table, key: Any, row: Any) -> None:
@@ -208,11 +216,12 @@ def test_cells_that_only_sqlite_holds_are_found(filled_url, harm, tried):
 
 
 def test_every_deleted_row_is_found(filled_url, tried):
-    """Whichever row of whichever table is taken out: verification fails."""
+    """Whichever row of whichever table is taken out: verification fails (`fewer`)."""
     missed, count = [], 0
     with Store.open(filled_url) as store, tampering(filled_url) as connection:
         for table in METADATA.sorted_tables:
-            for row in connection.execute(select(table)).mappings().all():
+            rows = connection.execute(select(table)).mappings().all()
+            for row in fewer(connection, rows):
                 connection.execute(delete(table).where(where(table, row)))
                 connection.commit()
                 count += 1
@@ -226,7 +235,7 @@ def test_every_deleted_row_is_found(filled_url, tried):
 
 
 def test_every_inserted_row_is_found(filled_url, tried):
-    """A copy of a row under another key, in every table: verification fails.
+    """A copy of a row under another key, in every table: verification fails (`fewer`).
 
     But for `evicted_workloads`: a workload of which no eviction is left has a row there.
     """
@@ -237,7 +246,7 @@ def test_every_inserted_row_is_found(filled_url, tried):
             connection.commit()
             if row is None or table is EVICTED_WORKLOADS:
                 continue
-            for column in table.primary_key.columns:
+            for column in fewer(connection, list(table.primary_key.columns)):
                 value = row[column.name]
                 copy = dict(row)
                 copy[column.name] = _another(value)
