@@ -19,7 +19,6 @@ from policy.decision.model import OfferedNode
 from policy.extenders.protocol import uid_of
 from policy.preemption.decide import decide
 from policy.rules import RuleSet
-from policy.scheduling.effects import changes_of
 
 _UID: Final = "warm-up"
 _PRIORITY: Final = 2_000_000_000
@@ -43,8 +42,7 @@ def warmed(snapshot: Snapshot, rules: RuleSet) -> Snapshot:
     beside = snapshot.apply([("Pod", key, preemptor)])
     offer = [OfferedNode(node=like.spec.node_name, victims=(uid_of(like),), pdb_violations=0)]
     decision = decide(beside, rules, key, offer=offer)
-    _ = decision.digest
-    beside.apply(changes_of(beside, decision))
+    _ = decision.digest  # computed from all that is recorded of it
     return beside.apply([("Pod", key, None)], state_digest=snapshot.state_digest)
 
 
