@@ -235,3 +235,25 @@ def test_a_call_that_changes_nothing_leaves_its_pod_where_it_is_bound_by_now(sto
     found = [obj for obj in store.state.load("default").objects if obj.metadata.name == "w0"]
     assert found == [bound]
     in_order(store, decisions=1)
+
+
+def test_before_the_first_call_nothing_is_recorded(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is prepared is of no effect, and what goes wrong with it keeps nobody waiting."""
+    heads = store.ledger.heads()
+    desk = decider(store)
+    loaded = store.state.load("default")
+    assert store.ledger.heads() == heads
+    assert desk.state.snapshot.state_digest == loaded.state_digest
+    assert chosen(desk.decide(calls(0))) == {"default/w0": "n0"}
+    desk.settle()
+
+    def failing(*_: object) -> None:
+        raise ValueError("no pod like it")
+
+    monkeypatch.setattr("policy.server.extender.deciding.warmed", failing)
+    assert chosen(decider(store).decide(calls(1))) == {"default/w1": "n1"}
+    assert [record.message for record in caplog.records] == [
+        "the first call will take longer than others"
+    ]
