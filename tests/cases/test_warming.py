@@ -78,6 +78,6 @@ def test_a_name_that_is_taken_is_left_to_its_pod() -> None:
 
 @pytest.mark.parametrize("objects", [[], [a_node("a").cpu(4)], [a_pod("waits").cpu(1)]])
 def test_where_no_pod_runs_nothing_is_done(objects: list[Builder]) -> None:
-    """There is nobody like whom a pod could be made up."""
+    """No pod can be made up without one that runs."""
     before = snapshot(*objects)
     assert warmed(before, rule_set("kube-1.36")) is before

@@ -240,7 +240,7 @@ def test_a_call_that_changes_nothing_leaves_its_pod_where_it_is_bound_by_now(sto
 def test_before_the_first_call_nothing_is_recorded(
     store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What is prepared is of no effect, and what goes wrong with it keeps nobody waiting."""
+    """Warming up changes nothing, and calls are decided as well if it fails."""
     heads = store.ledger.heads()
     desk = decider(store)
     loaded = store.state.load("default")
@@ -255,5 +255,5 @@ def test_before_the_first_call_nothing_is_recorded(
     monkeypatch.setattr("policy.server.extender.deciding.warmed", failing)
     assert chosen(decider(store).decide(calls(1))) == {"default/w1": "n1"}
     assert [record.message for record in caplog.records] == [
-        "the first call will take longer than others"
+        "the first call will be slower than later ones"
     ]

@@ -124,7 +124,7 @@ class Decider:
         self._returned: dict[str, tuple[str, Pod | None]] = {}
 
     def _warm_up(self) -> None:
-        """Do beforehand what the first call would take longer for than others."""
+        """Do before the first call what would make it slower than later ones."""
         _ = self._store.record  # is imported where it is first asked for
         if self._rules is None:
             return
@@ -133,8 +133,8 @@ class Decider:
         try:
             snapshot = warmed(base.snapshot, self._rules)
         except Exception:
-            # Nobody asked for it: what goes wrong here must not keep calls from being decided.
-            log.exception("the first call will take longer than others")
+            # Calls can be decided without it, only the first one more slowly.
+            log.exception("the first call will be slower than later ones")
         else:
             self._tracker.state = replace(state, snapshot=snapshot.at(state.snapshot.now_ms))
 

@@ -1,8 +1,8 @@
-"""A decision that nobody asked for, so that the first call takes no longer than others.
+"""One decision before the first call, so that this call is as fast as later ones.
 
-What decisions derive from a state (where each uid is, how budgets are used, which pods rules allow)
-is derived when it is first read, and follows the state from then on. On a large cluster that takes
-as long as many decisions, and calls would queue up behind the first one.
+What decisions derive from a state (the row of each uid, the use of budgets, the pods that rules
+allow) is derived when it is first read, and follows the state from then on. On a large cluster that
+takes as long as many decisions, and calls would queue up behind the first one.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _PRIORITY: Final = 2_000_000_000
 def warmed(snapshot: Snapshot, rules: RuleSet) -> Snapshot:
     """The same state, with what decisions by the rules derive from it.
 
-    A pod like one that runs asks for its node, and is gone again. Where no pod runs, nothing is
-    derived.
+    A pending pod like one that runs is added, decided on with that one as its victim, and removed
+    again. If no pod runs, nothing is derived.
     """
     running = np.flatnonzero(snapshot.node != NOWHERE)
     if not running.size:
@@ -47,7 +47,7 @@ def warmed(snapshot: Snapshot, rules: RuleSet) -> Snapshot:
 
 
 def _waiting(like: Pod, snapshot: Snapshot) -> Pod:
-    """A pod that waits, under a name that no pod has."""
+    """A pending pod, under a name that no pod has."""
     meta, number = like.metadata, 0
     namespace = meta.namespace or "default"
     while snapshot.pod(f"{namespace}/{_UID}-{number}") is not None:
