@@ -250,7 +250,7 @@ def test_before_the_first_call_nothing_is_recorded(
     desk.settle()
 
     def failing(*_: object) -> None:
-        raise ValueError("no pod like it")
+        raise AssertionError("no pod like it")
 
     monkeypatch.setattr("policy.server.extender.deciding.warmed", failing)
     assert chosen(decider(store).decide(calls(1))) == {"default/w1": "n1"}

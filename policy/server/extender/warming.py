@@ -7,12 +7,13 @@ takes as long as many decisions, and calls would queue up behind the first one.
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Final
 
 import numpy as np
 from msgspec.structs import replace
 
-from policy.cluster.objects import Pod
+from policy.cluster.objects import Pod, key_of
 from policy.cluster.snapshot import Snapshot
 from policy.cluster.tables import NOWHERE, PRIORITY
 from policy.decision.model import OfferedNode
@@ -38,7 +39,7 @@ def warmed(snapshot: Snapshot, rules: RuleSet) -> Snapshot:
     like = snapshot.pods[int(running[snapshot.column(PRIORITY)[running].argmin()])]
     assert like is not None  # it is on a node
     preemptor = _waiting(like, snapshot)
-    key = f"{preemptor.metadata.namespace or 'default'}/{preemptor.metadata.name}"
+    key = key_of(preemptor)
     beside = snapshot.apply([("Pod", key, preemptor)])
     offer = [OfferedNode(node=like.spec.node_name, victims=(uid_of(like),), pdb_violations=0)]
     decision = decide(beside, rules, key, offer=offer)
@@ -48,13 +49,15 @@ def warmed(snapshot: Snapshot, rules: RuleSet) -> Snapshot:
 
 def _waiting(like: Pod, snapshot: Snapshot) -> Pod:
     """A pending pod, under a name that no pod has."""
-    meta, number = like.metadata, 0
-    namespace = meta.namespace or "default"
-    while snapshot.pod(f"{namespace}/{_UID}-{number}") is not None:
-        number += 1
-    return replace(
-        like,
-        metadata=replace(meta, name=f"{_UID}-{number}", uid=_UID, deletion_timestamp=None),
-        spec=replace(like.spec, node_name="", priority=_PRIORITY),
-        status=replace(like.status, phase="Pending"),
+    made = (
+        replace(
+            like,
+            metadata=replace(
+                like.metadata, name=f"{_UID}-{number}", uid=_UID, deletion_timestamp=None
+            ),
+            spec=replace(like.spec, node_name="", priority=_PRIORITY),
+            status=replace(like.status, phase="Pending"),
+        )
+        for number in count()
     )
+    return next(pod for pod in made if snapshot.pod(key_of(pod)) is None)
