@@ -29,9 +29,10 @@ from typing import Any, Final
 
 import msgspec
 
-from benchmarks.clusters import cluster
+from benchmarks.clusters import a_pod, cluster
+from benchmarks.offers import Offers, offers_of
 from policy.cluster import collector
-from policy.cluster.objects import ClusterObject, Node, Pod
+from policy.cluster.objects import ClusterObject, Pod
 from policy.rules import RuleSet
 from policy.server.extender.spool import Spool
 from policy.store import Store
@@ -40,63 +41,24 @@ _CONNECTIONS: Final = 16
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
-@dataclass(slots=True)
-class Offers:
-    """Makes the calls: the candidates of each are the next nodes, each with its lowest pod."""
-
-    form: str
-    candidates: int
-    nodes: list[str]
-    victims: dict[str, list[Pod]]  #: by node, lowest priority first
-    gone: set[str] = field(default_factory=set)
-    #: by node, with its victim
-    _encoded: dict[str, tuple[str, bytes]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for node in self.nodes:
-            self._of(node)
-
-    def body(self, number: int, preemptor: bytes) -> bytes:
-        """preemptor: the pod, JSON."""
-        first = number * self.candidates
-        # Go writes the keys of a map in their order.
-        chosen = sorted(
-            self.nodes[(first + i) % len(self.nodes)]
-            for i in range(min(self.candidates, len(self.nodes)))
-        )
-        offered = b"{%s}" % b",".join([self._of(node) for node in chosen])
-        full, meta = (b"null", offered) if self.form == "meta" else (offered, b"null")
-        return b'{"Pod":%s,"NodeNameToVictims":%s,"NodeNameToMetaVictims":%s}' % (
-            preemptor,
-            full,
-            meta,
-        )
-
-    def _of(self, node: str) -> bytes:
-        """What is offered of a node: encoded anew only where its pod is gone."""
-        victim, encoded = self._encoded.get(node, ("", b""))
-        if encoded and victim not in self.gone:
-            return encoded
-        left = self.victims[node]
-        while len(left) > 1 and left[0].metadata.uid in self.gone:
-            left.pop(0)
-        pod = left[0]
-        told = {"UID": pod.metadata.uid} if self.form == "meta" else pod
-        encoded = msgspec.json.encode({node: {"Pods": [told], "NumPDBViolations": 0}})[1:-1]
-        self._encoded[node] = pod.metadata.uid, encoded
-        return encoded
-
-    def answered(self, body: bytes) -> None:
-        """The victims of an answer with one node have to go."""
-        nodes = msgspec.json.decode(body)["NodeNameToMetaVictims"]
-        if len(nodes) == 1:
-            for victims in nodes.values():
-                self.gone.update(pod["UID"] for pod in victims["Pods"])
-
-
 def objects_of(*, nodes: int, calls: int) -> list[ClusterObject]:
-    """Full nodes, and a waiting pod for every call; all with uids and fields of real pods."""
-    return [_with_uid(obj) for obj in cluster(nodes=nodes, pending=calls)]
+    """Full nodes, and a waiting pod for every call; all with uids and fields of real pods.
+
+    A pod of a call needs the room of one to three that are there.
+    """
+    found = [*cluster(nodes=nodes)]
+    for i in range(calls):
+        cpu, memory = f"{500 + 500 * (i % 3)}m", f"{2048 + 1024 * (i % 3)}Mi"
+        found.append(
+            a_pod(
+                f"urgent-{i:05d}",
+                namespace="urgent",
+                priority=10_000,
+                cpu=cpu,
+                memory=memory,
+            )
+        )
+    return [_with_uid(obj) for obj in found]
 
 
 def _with_uid(obj: ClusterObject) -> ClusterObject:
@@ -150,19 +112,21 @@ async def load(
     """Send a call for every preemptor at its instant."""
     caller = Caller(port)
     await caller.open()
+    offers.prepare(preemptors)
     encoded = [msgspec.json.encode(preemptor) for preemptor in preemptors]
     # The callers' own collector would walk the cluster, and they would be late.
     collector.freeze()
     begun = time.monotonic() + 0.1
     tasks = []
 
-    async def one(number: int, preemptor: bytes, due: float) -> None:
-        offers.answered(await caller.call(offers.body(number, preemptor), due))
+    async def one(number: int, due: float) -> None:
+        pod = preemptors[number]
+        offers.answered(pod, await caller.call(offers.body(pod, encoded[number]), due))
 
-    for number, preemptor in enumerate(encoded):
+    for number in range(len(preemptors)):
         due = begun + number / rate
         await asyncio.sleep(max(0.0, due - time.monotonic()))
-        tasks.append(asyncio.create_task(one(number, preemptor, due)))
+        tasks.append(asyncio.create_task(one(number, due)))
         if number == len(encoded) // 10:
             watch.first_mib = watch.resident_mib()
     await asyncio.gather(*tasks)
@@ -210,21 +174,6 @@ def fill(url: str, objects: list[ClusterObject]) -> None:
         )
 
 
-def offers_of(objects: list[ClusterObject], *, form: str, candidates: int) -> Offers:
-    """What a scheduler of the cluster offers."""
-    victims: dict[str, list[Pod]] = {}
-    pods = [obj for obj in objects if isinstance(obj, Pod)]
-    for pod in sorted(pods, key=lambda p: p.spec.priority or 0):
-        if pod.spec.node_name:
-            victims.setdefault(pod.spec.node_name, []).append(pod)
-    return Offers(
-        form=form,
-        candidates=candidates,
-        nodes=[obj.metadata.name for obj in objects if isinstance(obj, Node)],
-        victims=victims,
-    )
-
-
 def starting(*, nodes: int) -> dict[str, float]:
     """A service on an existing database of nodes x 30 pods: seconds and CPU until it answers."""
     from tests.support.serving import serve
@@ -243,7 +192,7 @@ def starting(*, nodes: int) -> dict[str, float]:
             while running.get("/readyz").status_code != 200:
                 time.sleep(0.02)
             ready = time.monotonic() - begun, watch.cpu_seconds()
-            running.preempt(offers.body(0, msgspec.json.encode(pod)))
+            running.preempt(offers.body(pod, msgspec.json.encode(pod)))
             answered = time.monotonic() - begun, watch.cpu_seconds()
         finally:
             running.stop()
@@ -311,6 +260,7 @@ def measure(
     pods = [obj for obj in objects if isinstance(obj, Pod)]
     offers = offers_of(objects, form=form, candidates=candidates)
     waiting = [pod for pod in pods if not pod.spec.node_name]
+    body = offers.body(waiting[0], msgspec.json.encode(waiting[0]))
     with tempfile.TemporaryDirectory() as folder:
         running = serve(url, Path(folder), "--extender-mode", mode)
         try:
@@ -340,7 +290,7 @@ def measure(
         "mode": mode,
         "store": "postgres" if url.startswith("postgres") else "sqlite",
         "calls": calls,
-        "body, kB": round(len(offers.body(0, msgspec.json.encode(waiting[0]))) / 1000, 1),
+        "body, kB": round(len(body) / 1000, 1),
         "p50, ms": round(taken[len(taken) // 2] * 1000, 1),
         "p99, ms": round(taken[len(taken) * 99 // 100] * 1000, 1),
         "longest, ms": round(taken[-1] * 1000, 1),
