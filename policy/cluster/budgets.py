@@ -242,6 +242,15 @@ class BudgetCounts:
     before: Ints  #: (pairs,) disruptions that more important pods of the node leave
     after: Ints  #: (pairs,) disruptions that are left with this pod gone as well
 
+    def some(self, pairs: Bools) -> BudgetCounts:
+        """Those of some of the pairs; pairs: (pairs,) bool."""
+        return BudgetCounts(
+            rows=self.rows[pairs],
+            budgets=self.budgets[pairs],
+            before=self.before[pairs],
+            after=self.after[pairs],
+        )
+
 
 def _by_row(use: BudgetUse) -> tuple[Ints, Ints]:
     """The pairs by pod and budget, and the pod of each."""

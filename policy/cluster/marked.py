@@ -124,13 +124,10 @@ class NominatedByNode:
     def on(self, nodes: Rows) -> Rows:
         """Those of some nodes (distinct and ascending), node by node."""
         first = self.nodes.searchsorted(nodes)
-        behind = self.nodes.searchsorted(nodes, side="right")
-        found = [
-            self.rows[start:end]
-            for start, end in zip(first.tolist(), behind.tolist(), strict=True)
-            if start < end
-        ]
-        return np.concatenate(found) if found else self.rows[:0]
+        counts = self.nodes.searchsorted(nodes, side="right") - first
+        before = counts.cumsum() - counts
+        places: Rows = np.arange(counts.sum()) + (first - before).repeat(counts)
+        return self.rows[places]
 
 
 def with_anti_affinity(snapshot: Snapshot) -> Rows:

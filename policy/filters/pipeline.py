@@ -51,7 +51,7 @@ class Judged:
 
 
 _PASSED: Final[StatusOfNode] = (SUCCESS, "", ())
-_FEW: Final = 64
+_FEW: Final = 256
 """Nodes up to which nominated pods are looked for on these alone."""
 NONE_JUDGED: Final = Judged(
     codes=np.zeros(0, dtype=np.int8), index=np.zeros(0, dtype=np.int64), statuses=(_PASSED,)

@@ -89,7 +89,7 @@ def search(context: DecisionContext, filtered: Filtered, *, consult: bool) -> Se
     found, examined, sampling = _sample(context, potential)
     statuses = _dry_run_statuses(context, found)
     fired = (
-        *victim_rules(context, examined),
+        *victim_rules(context, examined, _decided(context, examined)),
         *forbidding_rules(context, found.held),
         # Where several dry runs were joined, or made for equal pods, nothing that they left is
         # without a value.
@@ -306,10 +306,14 @@ def _dry_run_statuses(context: DecisionContext, found: DryRun) -> NodeStatuses:
     return context.statuses(nodes[by_name], judged)
 
 
-def victim_rules(context: DecisionContext, nodes: Rows) -> tuple[RuleFired, ...]:
-    """How many pods on the examined nodes each victim rule allowed or denied."""
+def victim_rules(
+    context: DecisionContext, nodes: Rows, counts: Sequence[int]
+) -> tuple[RuleFired, ...]:
+    """How many pods on the examined nodes each victim rule allowed or denied.
+
+    counts: what `decided_on` says of the nodes.
+    """
     rules = context.rules.victims.eligible
-    counts = _decided(context, nodes)
     told = [
         RuleFired(
             section="victims.eligible",
@@ -348,9 +352,14 @@ def victim_rules(context: DecisionContext, nodes: Rows) -> tuple[RuleFired, ...]
 
 
 def _decided(context: DecisionContext, nodes: Rows) -> list[int]:
-    """Pods on the nodes for which no victim rule decided, then those that each one decided."""
+    """`decided_on` nodes that a dry run has looked at."""
     if context.shared_victims is not None:
         return context.shared_victims.decided(nodes)
+    return decided_on(context, nodes)
+
+
+def decided_on(context: DecisionContext, nodes: Rows) -> list[int]:
+    """Pods on the nodes for which no victim rule decided, then those that each one decided."""
     if nodes.size == len(context.names):
         return context.allowed.decided
     return context.allowed.decided_among(context.order.on(nodes)[0])
@@ -421,19 +430,19 @@ def _violations(
     if context.whole_groups is None:
         # A pod is on one node, so all of them are counted in one go.
         on = dict(zip(rows.tolist(), nodes.tolist(), strict=True))
-        counted = [(on[row], row, count) for row, count in context.budget_counts(NOWHERE, rows)]
+        found_of = context.budget_counts(NOWHERE, rows, broken=True)
+        counted = [(on[row], row, count) for row, count in found_of]
     else:
         counted = [
             (node, row, count)
             for node in dict.fromkeys(nodes.tolist())
-            for row, count in context.budget_counts(node, rows[nodes == node])
+            for row, count in context.budget_counts(node, rows[nodes == node], broken=True)
         ]
     return tuple(
         BudgetViolation(
             **values_of(count), node=context.names[node], pod=context.snapshot.keys[row]
         )
         for node, row, count in counted
-        if count.allowed_after < 0
     )
 
 

@@ -141,18 +141,24 @@ class DecisionContext:
         budgets = self.rules.victims.budgets
         return budget_violations(budgets, self.snapshot, self.order, self.allowed.pods)
 
-    def budget_counts(self, node: int, rows: Rows) -> Iterator[tuple[int, BudgetCount]]:
+    def budget_counts(
+        self, node: int, rows: Rows, *, broken: bool = False
+    ) -> Iterator[tuple[int, BudgetCount]]:
         """What the pods use of the budgets that select them, pod by pod.
 
-        rows: allowed victims on the node, and those that leave with them.
+        rows: allowed victims on the node, and those that leave with them. broken: of the budgets
+        alone that they would break.
         """
         if self.whole_groups is not None:
             found = self.whole_groups.budget_counts(node)
-            yield from ((row, count) for row in rows.tolist() for count in found.get(row, ()))
+            every = ((row, count) for row in rows.tolist() for count in found.get(row, ()))
+            yield from (one for one in every if not broken or one[1].allowed_after < 0)
             return
         rules, snapshot = self.rules.victims.budgets, self.snapshot
         use = BudgetUse.of(snapshot, self.order, skip_disrupted=rules.skip_disrupted)
         counts = counted(snapshot, use, self.allowed.pods, rows, decrement=rules.decrement)
+        if broken:
+            counts = counts.some(counts.after < 0)
         budgets = BudgetIndex.of(snapshot).budgets
         for row, budget, before, after in zip(
             counts.rows.tolist(),

@@ -24,6 +24,7 @@ from policy.preemption import messages
 from policy.preemption.candidates import (
     SearchResult,
     best_of,
+    decided_on,
     forbidding_rules,
     victim_rules,
 )
@@ -53,7 +54,7 @@ def judge(context: DecisionContext, filtered: Filtered, offer: Offer) -> SearchR
     left_out |= {context.names[int(nodes[place])]: why for place, why in refusals.items()}
     allowed = np.ones(nodes.size, dtype=np.bool_)
     allowed[list(refusals)] = False
-    fired = victim_rules(context, nodes)
+    fired = victim_rules(context, nodes, decided_on(context, nodes))
     if potential is not None:
         fired = (
             *fired,
@@ -105,6 +106,24 @@ class _Offered:
             pdb_violations=self.pdb_violations[candidates],
         )
 
+    def once(self) -> _Offered:
+        """Each victim once, however often it is offered."""
+        if self.counts.max(initial=0) <= 1:
+            return self
+        candidate = np.repeat(np.arange(self.counts.size), self.counts)
+        each = candidate * (self.victims.max() + 1) + self.victims
+        firsts = np.unique(each, return_index=True)[1]
+        if firsts.size == each.size:
+            return self
+        first = np.zeros(self.victims.size, dtype=np.bool_)
+        first[firsts] = True
+        return _Offered(
+            nodes=self.nodes,
+            victims=self.victims[first],
+            counts=segment_sums(first, self.counts),
+            pdb_violations=self.pdb_violations,
+        )
+
 
 def _located(snapshot: Snapshot, offer: Offer) -> tuple[_Offered, dict[str, str]]:
     """The candidates that can be judged, and by node why the others cannot be."""
@@ -127,9 +146,6 @@ def _located(snapshot: Snapshot, offer: Offer) -> tuple[_Offered, dict[str, str]
         offer, nodes = [offer[i] for i in by_name.tolist()], nodes[by_name]
     victims = [one.victims for one in offer]
     counts = np.array(list(map(len, victims)), dtype=np.int64)
-    if counts.max(initial=0) > 1:
-        victims = [tuple(dict.fromkeys(some)) for some in victims]
-        counts = np.array(list(map(len, victims)), dtype=np.int64)
     rows = rows_of(snapshot, np.repeat(nodes, counts), list(chain.from_iterable(victims)))
     unknown = segment_sums(rows == NOWHERE, counts) > 0
     for place in np.flatnonzero(unknown).tolist():
@@ -140,66 +156,75 @@ def _located(snapshot: Snapshot, offer: Offer) -> tuple[_Offered, dict[str, str]
         counts=counts,
         pdb_violations=np.array([one.pdb_violations for one in offer], dtype=np.int64),
     )
-    return every.only(~unknown), left_out
+    return every.only(~unknown).once(), left_out
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _RowsByUid:
-    """Where each uid was last seen: a hint, which is checked against the snapshot.
+    """Where each uid was last seen, which may be another place than a snapshot has it.
 
-    The snapshots of one descent share it, and it only grows.
+    The snapshots of one descent share it, and it only grows. It has seen all rows of each of them:
+    where it saw one uid alone in a row, every snapshot has the pod with that uid there, or none.
     """
 
     rows: dict[str, int]
+    uids: dict[int, str]  #: the last one of each row
+    several: set[int]  #: rows of which several uids were seen: one pod after the other
 
     @staticmethod
     def of(snapshot: Snapshot) -> _RowsByUid:
-        return _RowsByUid(_by_uid(range(len(snapshot.pods)), snapshot.pods))
+        found = _RowsByUid({}, {}, set())
+        found._see(range(len(snapshot.pods)), snapshot.pods)
+        return found
 
     def patched(self, before: Snapshot, after: Snapshot, delta: Delta) -> _RowsByUid:
         rows = delta.rows.tolist()
-        self.rows.update(_by_uid(rows, after.pods.some(rows)))
+        self._see(rows, after.pods.some(rows))
         return self
 
-
-def _by_uid(rows: Sequence[int], pods: Iterable[Pod | None]) -> dict[str, int]:
-    return {uid_of(pod): row for row, pod in zip(rows, pods, strict=True) if pod is not None}
+    def _see(self, rows: Iterable[int], pods: Iterable[Pod | None]) -> None:
+        for row, pod in zip(rows, pods, strict=True):
+            if pod is None:
+                continue
+            uid = uid_of(pod)
+            self.rows[uid] = row
+            if self.uids.setdefault(row, uid) != uid:
+                self.several.add(row)
+                self.uids[row] = uid
 
 
 def rows_of(snapshot: Snapshot, nodes: Rows, uids: Sequence[str]) -> Rows:
     """The rows of the pods with these uids on the nodes; NOWHERE where there is none.
 
-    nodes: (uids,) node indexes; for NOWHERE, the row of a pod that is on no node may be found.
+    nodes: (uids,) node indexes, or NOWHERE, where no pod is looked for.
     """
-    pods, size = snapshot.pods, len(snapshot.pods)
-    if not size:
-        return np.full(len(uids), NOWHERE, dtype=np.int64)
-    hints = snapshot.derived("rows-by-uid", _RowsByUid.of).rows
-    hinted = [hints.get(uid, 0) for uid in uids]
-    if max(hinted, default=0) >= size:
-        hinted = [row if row < size else 0 for row in hinted]  # a row of a later snapshot
+    seen = snapshot.derived("rows-by-uid", _RowsByUid.of)
+    rows = np.array([seen.rows.get(uid, NOWHERE) for uid in uids], dtype=np.int64)
     # No column holds uids: to copy one for each snapshot takes longer than to look at a few pods.
-    as_hinted = [
-        pod is not None and uid_of(pod) == uid
-        for pod, uid in zip(pods.some(hinted), uids, strict=True)
-    ]
-    rows = np.array(hinted, dtype=np.int64)
-    sure = np.array(as_hinted, dtype=np.bool_) & (snapshot.node[rows] == nodes)
-    unsure = np.flatnonzero(~sure).tolist()
-    if unsure:
-        order = snapshot_order(snapshot)
-        for place in unsure:
-            node = int(nodes[place])
-            here = order.rows[order.offsets[node] : order.offsets[node + 1]].tolist()
-            rows[place] = next(
-                (
-                    row
-                    for row, pod in zip(here, pods.some(here), strict=True)
-                    if pod is not None and uid_of(pod) == uids[place]
-                ),
-                NOWHERE,
-            )
+    rows[rows >= len(snapshot.pods)] = NOWHERE  # a row of a later snapshot
+    known = rows != NOWHERE
+    sure = known & (nodes != NOWHERE)
+    sure[sure] = snapshot.node[rows[sure]] == nodes[sure]
+    if seen.several:
+        for place in np.flatnonzero(sure).tolist():
+            row = int(rows[place])
+            if row in seen.several:
+                pod = snapshot.pods[row]
+                sure[place] = pod is not None and uid_of(pod) == uids[place]
+    for place in np.flatnonzero(~sure).tolist():
+        rows[place] = _row_on(snapshot, int(nodes[place]), uids[place])
     return rows
+
+
+def _row_on(snapshot: Snapshot, node: int, uid: str) -> int:
+    """The row of the pod with this uid on the node, one after the other; NOWHERE for none."""
+    if node == NOWHERE:
+        return NOWHERE
+    order = snapshot_order(snapshot)
+    here = order.rows[order.offsets[node] : order.offsets[node + 1]].tolist()
+    pods = snapshot.pods.some(here)
+    found = (row for row, pod in zip(here, pods, strict=True) if pod and uid_of(pod) == uid)
+    return next(found, NOWHERE)
 
 
 def _refusals(
@@ -297,14 +322,14 @@ def _leaving_too(context: DecisionContext, offered: _Offered, candidates: Rows) 
     Shape (candidates, width).
     """
     pipeline, snapshot = context.pipeline, context.snapshot
-    place = np.full(len(snapshot.nodes), NOWHERE, dtype=np.int64)
-    place[offered.nodes[candidates]] = np.arange(candidates.size)
-    others = snapshot.column(TERMINATING) & (snapshot.node != NOWHERE)
+    nodes = offered.nodes[candidates]
+    others = snapshot.column(TERMINATING).copy()
     others[offered.victims] = False
-    rows = np.flatnonzero(others)
-    rows = rows[place[snapshot.node[rows]] != NOWHERE]
+    rows, place = context.order.on(nodes)
+    leaving = others[rows]
+    rows, place = rows[leaving], place[leaving]
     sums = np.zeros((candidates.size, pipeline.width), dtype=np.int64)
-    np.add.at(sums, place[snapshot.node[rows]], pipeline.demand(rows, snapshot.node[rows]))
+    np.add.at(sums, place, pipeline.demand(rows, nodes[place]))
     return sums
 
 

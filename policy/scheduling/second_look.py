@@ -43,6 +43,7 @@ def look_again(snapshot: Snapshot, rules: RuleSet, decision: Decision) -> None:
         seed=decision.seed,
         evaluate_all=decision.evaluate_all,
         extenders=RecordedExtenders(calls) if rules.extenders else None,
+        offer=decision.trace.offer,
     )
     _require_equal(decision, again, subject=f"the decision for `{decision.preemptor}`")
 

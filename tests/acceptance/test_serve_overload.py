@@ -45,7 +45,7 @@ def desk(store: Store, tmp_path: Path) -> Desk:
 
 def a_call(number: int, *, seconds: float) -> PreemptCall:
     return PreemptCall(
-        body=preempts("b")[number]["request"].encode(),
+        request=wire.read_preempt(preempts("b")[number]["request"].encode()),
         mode=CallMode.SHADOW,
         caller="",
         arrived_ms=serving.NOW_MS,

@@ -15,6 +15,7 @@ from policy.rules import RuleSet
 from policy.server.extender.call import PreemptCall
 from policy.server.extender.deciding import Decided, Decider, NotDecidable, WaitingRequest
 from policy.server.extender.desk import _question
+from policy.server.extender.wire import read_preempt
 from policy.store import Cause, Store
 from policy.store.errors import StoreError
 from policy.store.model.decisions import CallMode
@@ -63,7 +64,9 @@ def calls(*numbers: int) -> list[WaitingRequest]:
     return [
         _question(
             PreemptCall(
-                body=msgspec.json.encode({"Pod": pod, "NodeNameToMetaVictims": offered}),
+                request=read_preempt(
+                    msgspec.json.encode({"Pod": pod, "NodeNameToMetaVictims": offered})
+                ),
                 mode=CallMode.ENFORCE,
                 caller="",
                 arrived_ms=NOW_MS,
@@ -178,7 +181,13 @@ def with_objects(number: int, *nodes: int) -> WaitingRequest:
     }
     body = msgspec.json.encode({"Pod": waiting(number), "NodeNameToVictims": offered})
     return _question(
-        PreemptCall(body=body, mode=CallMode.ENFORCE, caller="", arrived_ms=NOW_MS, seconds=60)
+        PreemptCall(
+            request=read_preempt(body),
+            mode=CallMode.ENFORCE,
+            caller="",
+            arrived_ms=NOW_MS,
+            seconds=60,
+        )
     )
 
 

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from policy.cluster.digest import Change
 from policy.cluster.objects import ClusterObject
 from policy.cluster.snapshot import Snapshot
+from policy.decision.model import OfferedNode
 from policy.preemption.decide import decide
 from policy.preemption.tally import Tally
 from policy.rules.ruleset import RuleSet
@@ -117,7 +119,24 @@ def _edit(snapshot: Snapshot, what: int) -> list[Change]:
     assert pod is not None
     if what % 3 == 1:
         return [("Pod", key, None)]
-    return [("Pod", key, PodBuilder(pod).started(what).priority(what % 5).pod)]
+    again = PodBuilder(pod).started(what).priority(what % 5).pod
+    if what % 2:
+        again = replace(again, metadata=replace(again.metadata, uid=f"again-{what}"))
+    return [("Pod", key, again)]
+
+
+def _offered(snapshot: Snapshot, seen: dict[str, dict[str, None]], most: int) -> list[OfferedNode]:
+    """Every node with the first pods that were ever seen there, some of which are gone.
+
+    seen: uids by node, to which those of the snapshot are added.
+    """
+    for _, _, pod in snapshot.in_order():
+        if pod.spec.node_name:
+            seen.setdefault(pod.spec.node_name, {})[pod.metadata.uid] = None
+    return [
+        OfferedNode(node=node, victims=tuple(uids)[: most + place], pdb_violations=place)
+        for place, (node, uids) in enumerate(seen.items())
+    ]
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -135,6 +154,7 @@ def test_decisions_in_a_row(
     rules = RuleSet.load(base, overrides)
     tally = Tally()
     snapshot = Snapshot.from_objects(found, now_ms=NOW_MS)
+    seen: dict[str, dict[str, None]] = {}
     for step, which in enumerate(order):
         pod = snapshot.pod(f"default/w{which}")
         if pod is None or pod.spec.node_name:
@@ -142,7 +162,12 @@ def test_decisions_in_a_row(
         now_ms = NOW_MS + step * 1000
         history = tally.added_to({}, rules.history_needs, now_ms=now_ms)
         snapshot = snapshot.at(now_ms, history=history or None)
-        decision = decide(snapshot, rules, f"default/w{which}", seed=step, by_class=True)
+        offer = None
+        if edits.draw(st.booleans(), label="offered"):
+            offer = _offered(snapshot, seen, edits.draw(st.integers(0, 3), label="victims"))
+        decision = decide(
+            snapshot, rules, f"default/w{which}", seed=step, offer=offer, by_class=True
+        )
         look_again(snapshot, rules, decision)
         tally.note(decision)
         what = edits.draw(st.integers(0, 60), label="edit")

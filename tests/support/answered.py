@@ -13,6 +13,7 @@ from policy.rules import RuleSet
 from policy.server.extender.call import PreemptCall
 from policy.server.extender.deciding import Decider
 from policy.server.extender.desk import _question
+from policy.server.extender.wire import read_preempt
 from policy.store import Store
 from policy.store.model.decisions import CallMode
 from policy.store.observed import ObservationRow
@@ -59,7 +60,8 @@ def answer(store: Store, mode: CallMode = CallMode.ENFORCE) -> None:
     """Offer the eviction of `a`."""
     offered = {"n1": {"Pods": [{"UID": "uid-a"}], "NumPDBViolations": 0}}
     body = msgspec.json.encode({"Pod": HIGH, "NodeNameToMetaVictims": offered})
-    call = PreemptCall(body=body, mode=mode, caller="", arrived_ms=NOW_MS, seconds=60)
+    request = read_preempt(body)
+    call = PreemptCall(request=request, mode=mode, caller="", arrived_ms=NOW_MS, seconds=60)
     decided = Decider(store, "prod", clock=lambda: NOW_MS).decide([_question(call)])
     (made,) = decided.answered.result()
     assert (made.decision.node, made.decision.effects.evict) == ("n1", ("shop/a",))

@@ -10,7 +10,8 @@ Or the state is the newer one: a pod that has left it does not come back, whoeve
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Final
+from itertools import chain
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -19,10 +20,11 @@ from policy.cluster.digest import Change
 from policy.cluster.objects import Pod
 from policy.cluster.snapshot import Snapshot
 from policy.cluster.tables import NOWHERE
+from policy.extenders.protocol import uid_of
 from policy.manifests import ManifestError, read_dicts, resolve
 from policy.preemption.offers import rows_of
 from policy.server.extender.folding import folded
-from policy.server.extender.wire import BadRequest, PodHead, PreemptRequest
+from policy.server.extender.wire import BadRequest, PreemptRequest
 from policy.typed import prepared
 
 _POD: Final = msgspec.json.Decoder(prepared(Pod))
@@ -41,7 +43,7 @@ def brought(
     evicted. Raises BadRequest for a preemptor that cannot be read.
     """
     found: dict[str, Pod] = {}
-    known = snapshot.pod(request.head.key)
+    known = snapshot.pod(request.key)
     returned = False
     if known is None or not _sent_as_known(known, request.preemptor):
         preemptor = _read(request.preemptor, snapshot)
@@ -50,41 +52,53 @@ def brought(
         if known is None or _differs(known, preemptor):
             uid = preemptor.metadata.uid
             other = known is None or known.metadata.uid != uid
-            returned = other and bool(gone({request.head.key: uid}))
-            found[request.head.key] = preemptor
+            returned = other and bool(gone({request.key: uid}))
+            found[request.key] = preemptor
     unsure = list(_unsure(snapshot, request))
-    left = gone({head.key: head.metadata.uid for _, _, head in unsure}) if unsure else ()
-    for node, place, head in unsure:
-        key = head.key
-        if key in left:
-            continue
-        known = snapshot.pod(key)
-        if known is None or known.metadata.uid != head.metadata.uid or known.spec.node_name != node:
-            pod = _read(request.content(node, place), snapshot)
-            if isinstance(pod, Pod):
-                found[key] = pod
+    if unsure:
+        contents = request.contents()
+        left = gone({victim.key: victim.uid for victim in unsure})
+        for victim in unsure:
+            if victim.key not in left and not victim.known_to(snapshot):
+                pod = _read(contents[victim.node][victim.place], snapshot)
+                if isinstance(pod, Pod):
+                    found[victim.key] = pod
     return [("Pod", key, pod) for key, pod in found.items()], returned
 
 
-def _unsure(snapshot: Snapshot, request: PreemptRequest) -> Iterator[tuple[str, int, PodHead]]:
-    """Node, place and head of the victims that have to be looked at one by one.
+class _Victim(NamedTuple):
+    node: str
+    place: int  #: among those that are offered of the node
+    key: str
+    uid: str  #: its key where it has none
+
+    def known_to(self, snapshot: Snapshot) -> bool:
+        """Has the state this very pod on this node?"""
+        pod = snapshot.pod(self.key)
+        return pod is not None and uid_of(pod) == self.uid and pod.spec.node_name == self.node
+
+
+def _unsure(snapshot: Snapshot, request: PreemptRequest) -> Iterator[_Victim]:
+    """The victims that have to be looked at one by one.
 
     Mostly there is none: the state has all of them, under their names, on their nodes.
     """
-    if not request.victims:
+    if not request.keys:
         return
-    victims = [(n, i, head) for n, heads in request.victims.items() for i, head in enumerate(heads)]
-    if not len(snapshot.pods):
-        yield from victims
+    place_of, offer = snapshot.nodes.index, request.offer
+    counts = np.array([len(one.victims) for one in offer], dtype=np.int64)
+    nodes = np.array([place_of.get(one.node, NOWHERE) for one in offer], dtype=np.int64)
+    uids = list(chain.from_iterable([one.victims for one in offer]))
+    rows = rows_of(snapshot, np.repeat(nodes, counts), uids)
+    found = rows != NOWHERE
+    keys = np.empty(len(uids), dtype=np.object_)
+    keys[:] = request.keys
+    found[found] = snapshot.keys[rows[found]] == keys[found]
+    if found.all():
         return
-    index = snapshot.nodes.index
-    nodes = np.array([index.get(node, NOWHERE) for node, _, _ in victims], dtype=np.int64)
-    rows = rows_of(snapshot, nodes, [head.metadata.uid for _, _, head in victims])
-    keys = np.empty(len(victims), dtype=np.object_)
-    keys[:] = [head.key for _, _, head in victims]
-    sure = (nodes != NOWHERE) & (rows != NOWHERE) & (snapshot.keys[rows] == keys)
-    for place in np.flatnonzero(~sure).tolist():
-        yield victims[place]
+    places = [(one.node, place) for one in offer for place in range(len(one.victims))]
+    for i in np.flatnonzero(~found).tolist():
+        yield _Victim(*places[i], request.keys[i], uids[i])
 
 
 def _sent_as_known(known: Pod, content: bytes) -> bool:

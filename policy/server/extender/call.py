@@ -36,7 +36,7 @@ class _Stage(Enum):
 class PreemptCall:
     """A preempt call; its answer is in `said`, or why there is none."""
 
-    body: bytes
+    request: PreemptRequest
     mode: CallMode
     caller: str
     arrived_ms: int  #: since 1970 UTC
@@ -45,7 +45,6 @@ class PreemptCall:
     patience: float = 0.0  #: seconds after `started` up to which it may wait for a newer state
     started: float = field(default_factory=time.monotonic)
     said: Future[Said] = field(default_factory=Future)
-    request: PreemptRequest | None = None  #: once it was read
     taken: tuple[str, ...] = ()  #: pods that were taken over from the request when it was held
     _held: float | None = None  #: since when it waits for a newer state
     _stage: _Stage = _Stage.WAITING

@@ -1,7 +1,8 @@
 """What the service and the process of its desks say to one another, over one socket.
 
 A frame is a head of sixteen bytes (the number of the call that it is about, 0 for none; the length
-of the message; the length of the body), the message in MessagePack, and the body as it came.
+of the message; the length of the body), the message in MessagePack, and what is answered as it goes
+to the scheduler.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
+from policy.server.extender.wire import PreemptRequest
 from policy.typed import prepared
 
 _HEAD: Final = struct.Struct("!QII")
@@ -39,8 +41,9 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A preempt call; its body follows."""
+    """A preempt call."""
 
+    request: PreemptRequest
     environment: str
     mode: str
     caller: str

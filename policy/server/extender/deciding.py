@@ -205,7 +205,7 @@ class Decider:
         self._tracker.commit_row(
             lambda state: self._proposed(row, state),
             lambda made: self._record(row, made),
-            subject=f"the decision of `{row.questions[0].request.head.key}`",
+            subject=f"the decision of `{row.questions[0].request.key}`",
             more=lambda made: not row.rules_of(made).history_needs,
             again=lambda _: row.restart(),
         )
@@ -220,15 +220,15 @@ class Decider:
                 try:
                     pods, returned = brought(snapshot, question.request, gone=self._gone)
                     if returned and question.effective:
-                        raise BadRequest(f"`Pod`: `{question.request.head.key}` is gone")
+                        raise BadRequest(f"`Pod`: `{question.request.key}` is gone")
                 except BadRequest as exc:
                     row.refused[question] = exc
                     continue
                 if not question.effective:
-                    head = question.request.head
-                    known = snapshot.pod(head.key)
+                    request = question.request
+                    known = snapshot.pod(request.key)
                     if returned or (known is not None and known.spec.node_name):
-                        self._returned[head.key] = head.metadata.uid, known
+                        self._returned[request.key] = request.uid, known
                 row.taken[question] = tuple(key for _, key, _ in pods)
                 found |= {change[:2]: change for change in pods}
             return list(found.values())
@@ -254,7 +254,9 @@ class Decider:
             base = state.at(now_ms, history=self._journal.history(rules, now_ms=now_ms))
             request = question.request
             try:
-                decision = decide(base.snapshot, rules, request.head.key, offer=request.offer)
+                decision = decide(
+                    base.snapshot, rules, request.key, offer=request.offer, by_class=True
+                )
             except DecisionError as exc:
                 row.refused[question] = exc
                 continue
@@ -407,7 +409,7 @@ def _together(questions: Sequence[WaitingRequest]) -> int:
     """
     seen: set[str] = set()
     for count, question in enumerate(questions):
-        key = question.request.head.key
+        key = question.request.key
         if key in seen or question.caller != questions[0].caller or count == LARGEST:
             return count
         seen.add(key)

@@ -256,7 +256,7 @@ class Desk:
                 if call.left < min(2 * self._lasts, call.seconds / 2):
                     raise Overloaded("more calls wait than can be decided in time")
                 asked[_question(call)] = call
-            except (BadRequest, Overloaded) as exc:
+            except Overloaded as exc:
                 call.fail(exc)
         if len(asked) < len(calls):
             self._changed()
@@ -382,8 +382,8 @@ class Desk:
 
 
 def _question(call: PreemptCall) -> WaitingRequest:
-    """What the call wants to know. Raises BadRequest."""
-    request = call.request = read_preempt(call.body)
+    """What the call wants to know."""
+    request = call.request
     enforce = call.mode is CallMode.ENFORCE
 
     def served(decision: Decision, taken: tuple[str, ...]) -> ServedCall:

@@ -86,7 +86,7 @@ class Desks:
             )
             self._listening = asyncio.create_task(self._listen(reader))
 
-    async def ask(self, call: Call, body: bytes, trace: Trace) -> tuple[bytes, str]:
+    async def ask(self, call: Call, trace: Trace) -> tuple[bytes, str]:
         """The answer to a call, and the outcome of its decision.
 
         Raises NoDecision: nothing will be recorded as the call's answer, or nothing was heard for
@@ -107,7 +107,7 @@ class Desks:
         waiting = self._waiting[number] = loop.create_future()
         left = call.started + call.seconds - time.monotonic()
         alarm = loop.call_later(left, self._give_up, number, call.seconds)
-        self._send(call, number=number, body=body)
+        self._send(call, number=number)
         try:
             reply, answer = await waiting
         finally:
@@ -178,9 +178,9 @@ class Desks:
                 environment=environment, problem=_LOADING, revision=None
             )
 
-    def _send(self, message: channel.ToDesks, *, number: int = 0, body: bytes = b"") -> None:
+    def _send(self, message: channel.ToDesks, *, number: int = 0) -> None:
         assert self._writer is not None
-        self._writer.write(channel.frame(message, call=number, body=body))
+        self._writer.write(channel.frame(message, call=number))
 
     def _give_up(self, number: int, seconds: float) -> None:
         """The deadline has passed: unless it is being committed, another answer is given.

@@ -44,6 +44,8 @@ T = TypeVar("T")
 _VERBS = ("filter", "prioritize", "preempt")
 _PATIENCE: Final = 0.75
 """Part of the deadline that a call may wait for a newer state; the rest is to decide and record."""
+_SHORT: Final = 1 << 20
+"""Bodies below are read at once, in a millisecond or two; others in a thread, beside what waits."""
 
 
 def routes(service: PolicyService, access: Access) -> list[Route]:
@@ -139,28 +141,32 @@ class ExtenderEndpoint:
         config = self._service.config
         enforce = config.mode is CallMode.ENFORCE
         seconds = config.deadline_ms / 1000
+        started, arrived_ms = time.monotonic(), self._service.clock()
+        request = (
+            wire.read_preempt(body) if len(body) < _SHORT else await _read(wire.read_preempt, body)
+        )
         call = Call(
+            request=request,
             environment=environment,
             mode=config.mode.value,
             caller="" if self._access.open_to_all else caller.name,
-            arrived_ms=self._service.clock(),
-            started=time.monotonic(),
+            arrived_ms=arrived_ms,
+            started=started,
             seconds=seconds,
             # What is offered in shadow mode needs no state.
             patience=_PATIENCE * seconds if enforce else 0.0,
             traced=trace is not UNTRACED,
         )
         try:
-            return await self._service.desks.ask(call, body, trace)
+            return await self._service.desks.ask(call, trace)
         except NoDecision as exc:
             reason, text = exc.reason, exc.text
-        return await self._way_out(call, body, reason, text)
+        return await self._way_out(call, reason, text)
 
-    async def _way_out(self, call: Call, body: bytes, reason: str, text: str) -> tuple[bytes, str]:
+    async def _way_out(self, call: Call, reason: str, text: str) -> tuple[bytes, str]:
         """The answer of `--on-failure`, once the call is on the disk."""
         way_out = self._service.config.way_out
         offered = way_out is OnFailure.PASS_THROUGH
-        request = await _read(wire.read_preempt, body)
         self._service.metrics.failures.labels(reason).inc()
         log.warning("a call was answered by --on-failure %s: %s", way_out, text)
         spooled = SpooledCall(
@@ -171,14 +177,14 @@ class ExtenderEndpoint:
             failure=text,
             arrived_ms=call.arrived_ms,
             duration_us=int((time.monotonic() - call.started) * 1_000_000),
-            body=body,
+            body=call.request.body,
         )
         try:
             await asyncio.wrap_future(self._service.spool.add(spooled))
         except (OSError, SpoolFull) as exc:
             self._service.metrics.unrecorded.inc()
             log.error("a call is in no record: the spool: %s", exc)
-        return request.as_offered() if offered else wire.answer(()), way_out.value
+        return call.request.as_offered() if offered else wire.answer(()), way_out.value
 
 
 async def _read(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Final
 
 import msgspec
@@ -42,7 +41,7 @@ class _Meta(msgspec.Struct, frozen=True, gc=False):
     uid: str
 
 
-class PodHead(msgspec.Struct, frozen=True, gc=False):
+class _PodHead(msgspec.Struct, frozen=True, gc=False):
     """Which pod an object is; the rest of it is read where it is needed."""
 
     metadata: _Meta
@@ -53,7 +52,7 @@ class PodHead(msgspec.Struct, frozen=True, gc=False):
 
 
 class _FullVictims(msgspec.Struct, frozen=True, gc=False):
-    Pods: list[PodHead]
+    Pods: list[_PodHead]
     NumPDBViolations: Int64
 
 
@@ -103,41 +102,42 @@ _PREEMPT: Final = msgspec.json.Decoder(prepared(_Preempt))
 _OBJECTS: Final = msgspec.json.Decoder(prepared(_Objects))
 _NODES: Final = msgspec.json.Decoder(prepared(_Nodes))
 _NODE_LIST: Final = msgspec.json.Decoder(prepared(_NodeList))
-_HEAD: Final = msgspec.json.Decoder(prepared(PodHead))
+_HEAD: Final = msgspec.json.Decoder(prepared(_PodHead))
 _ENCODE: Final = msgspec.json.Encoder().encode
 _NULL: Final = b"null"
 
 
-@dataclass(frozen=True, kw_only=True)
-class PreemptRequest:
+class PreemptRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A scheduler's question: which of these nodes, and whose pods?"""
 
-    body: bytes
-    spelled: bytes  #: the body with its keys as Go spells them
-    head: PodHead
-    preemptor: bytes  #: the pod's object, JSON
+    body: bytes  #: as it came
+    digest: str  #: `sha256:` and the hash of the body
+    folded: bool  #: are its keys spelled otherwise than Go spells them?
+    key: str  #: of the preemptor
+    uid: str  #: of the preemptor
+    preemptor: bytes  #: its object, JSON
     offer: tuple[OfferedNode, ...]
+    #: of the victims, node by node as they are offered; none in the meta form, which has uids alone
+    keys: tuple[str, ...]
     full: bool
-    victims: Mapping[str, Sequence[PodHead]]  #: by node; empty in the meta form
-
-    @cached_property
-    def digest(self) -> str:
-        """`sha256:` and the hash of the body."""
-        return canonical.sha256(self.body)
-
-    def content(self, node: str, place: int) -> bytes:
-        """A victim's object as it was sent, JSON."""
-        return bytes(self._objects.NodeNameToVictims[node].Pods[place])
-
-    @cached_property
-    def _objects(self) -> _Objects:
-        """Read where a victim is not known, which is seldom."""
-        found: _Objects = _OBJECTS.decode(self.spelled)
-        return found
 
     @property
     def form(self) -> str:
         return FULL if self.full else META
+
+    def contents(self) -> Mapping[str, Sequence[bytes]]:
+        """The victims' objects as they were sent, JSON, by node; empty in the meta form.
+
+        They are read for it, which takes as long as the whole question: most are known by key.
+        """
+        if not self.full:
+            return {}
+        body = _folded_preempt(self.body) if self.folded else self.body
+        found: _Objects = _OBJECTS.decode(body)
+        return {
+            node: [bytes(pod) for pod in given.Pods]
+            for node, given in found.NodeNameToVictims.items()
+        }
 
     def as_offered(self) -> bytes:
         """The answer that leaves everything to the scheduler."""
@@ -161,17 +161,17 @@ def answer(nodes: tuple[OfferedNode, ...]) -> bytes:
 
 def read_preempt(body: bytes) -> PreemptRequest:
     """Raises BadRequest."""
-    read = _read_preempt(body, body)
+    read = _read_preempt(body, folded=False)
     if isinstance(read, str):
-        read = _read_preempt(body, _folded_preempt(body))
+        read = _read_preempt(body, folded=True)
         if isinstance(read, str):
             raise BadRequest(read)
     return read
 
 
-def _read_preempt(body: bytes, spelled: bytes) -> PreemptRequest | str:
+def _read_preempt(body: bytes, *, folded: bool) -> PreemptRequest | str:
     """The question, or what is wrong where keys of another case may be the reason."""
-    found = _decoded(_PREEMPT, spelled)
+    found = _decoded(_PREEMPT, _folded_preempt(body) if folded else body)
     if isinstance(found, str):
         return f"the body is not an ExtenderPreemptionArgs object: {found}"
     full, meta = found.NodeNameToVictims, found.NodeNameToMetaVictims
@@ -181,22 +181,25 @@ def _read_preempt(body: bytes, spelled: bytes) -> PreemptRequest | str:
     if isinstance(head, str):
         return f"`Pod` is not a pod: {head}"
     offer: list[OfferedNode] = []
-    victims: dict[str, Sequence[PodHead]] = {}
+    keys: list[str] = []
     for node, given in (full or {}).items():
-        here = victims[node] = given.Pods
-        uids = tuple([pod.metadata.uid or pod.key for pod in here])
+        here = [pod.key for pod in given.Pods]
+        uids = tuple([pod.metadata.uid or key for pod, key in zip(given.Pods, here, strict=True)])
+        keys += here
         offer.append(OfferedNode(node=node, victims=uids, pdb_violations=given.NumPDBViolations))
     for node, given in meta.items() if full is None else ():
         uids = tuple([pod.UID for pod in given.Pods])
         offer.append(OfferedNode(node=node, victims=uids, pdb_violations=given.NumPDBViolations))
     return PreemptRequest(
         body=body,
-        spelled=spelled,
-        head=head,
+        digest=canonical.sha256(body),
+        folded=folded,
+        key=head.key,
+        uid=head.metadata.uid,
         preemptor=bytes(found.Pod),
         offer=tuple(offer),
+        keys=tuple(keys),
         full=full is not None,
-        victims=victims,
     )
 
 

@@ -55,17 +55,17 @@ def main() -> int:
         assert isinstance(begin, channel.Begin)
         worker = _Worker(to_service, begin)
         while (received := channel.read(file)) is not None:
-            message, number, body = received
+            message, number, _ = received
             match message:
                 case channel.Call():
-                    worker.submit(message, number, body)
+                    worker.submit(message, number)
                 case channel.GiveUp():
                     worker.give_up(number)
                 case channel.Ending():
                     worker.ending.set()
                 case channel.Stop():
                     break
-            del received, message, body  # the last one is not kept until the next one comes
+            del received, message  # the last one is not kept until the next one comes
         else:
             # The service is gone, and with it everybody who waits.
             worker.abandon()
@@ -90,10 +90,10 @@ class _Worker:
         if begin.environment:
             self._desk(begin.environment)
 
-    def submit(self, given: channel.Call, number: int, body: bytes) -> None:
+    def submit(self, given: channel.Call, number: int) -> None:
         """Have a call decided."""
         call = PreemptCall(
-            body=body,
+            request=given.request,
             mode=CallMode(given.mode),
             caller=given.caller,
             arrived_ms=given.arrived_ms,
