@@ -63,8 +63,8 @@ def answered(call: Any) -> Any:
 def taken(call: Any) -> list[Pod]:
     """The pods of a call as they are taken over into a state that has none."""
     snapshot = Snapshot.from_objects(objects(a_node("n1").cpu(4)), now_ms=NOW_MS)
-    request = read_preempt(json.dumps(call).encode())
-    found, _ = brought(snapshot, request, gone=lambda pods: ())
+    body = json.dumps(call).encode()
+    found, _ = brought(snapshot, read_preempt(body), body, gone=lambda pods: ())
     return [pod for _, _, pod in found]
 
 

@@ -183,6 +183,7 @@ def with_objects(number: int, *nodes: int) -> WaitingRequest:
     return _question(
         PreemptCall(
             request=read_preempt(body),
+            body=body,
             mode=CallMode.ENFORCE,
             caller="",
             arrived_ms=NOW_MS,

@@ -30,9 +30,14 @@ from policy.typed import prepared
 _POD: Final = msgspec.json.Decoder(prepared(Pod))
 
 
+class BodyNeeded(Exception):
+    """The request names pods that the state does not have as they are offered."""
+
+
 def brought(
     snapshot: Snapshot,
     request: PreemptRequest,
+    body: bytes,
     *,
     gone: Callable[[Mapping[str, str]], Collection[str]],
 ) -> tuple[list[Change], bool]:
@@ -40,7 +45,8 @@ def brought(
 
     gone: gets uids by key, and gives the keys of those that have left the cluster; such victims do
     not come back. A victim whose object cannot be read is not taken over; who is unknown is never
-    evicted. Raises BadRequest for a preemptor that cannot be read.
+    evicted. body: of the request; where it is empty, and objects of victims have to be read, raises
+    BodyNeeded. Raises BadRequest for a preemptor that cannot be read.
     """
     found: dict[str, Pod] = {}
     known = snapshot.pod(request.key)
@@ -54,15 +60,17 @@ def brought(
             other = known is None or known.metadata.uid != uid
             returned = other and bool(gone({request.key: uid}))
             found[request.key] = preemptor
-    unsure = list(_unsure(snapshot, request))
-    if unsure:
-        contents = request.contents()
-        left = gone({victim.key: victim.uid for victim in unsure})
-        for victim in unsure:
-            if victim.key not in left and not victim.known_to(snapshot):
-                pod = _read(contents[victim.node][victim.place], snapshot)
-                if isinstance(pod, Pod):
-                    found[victim.key] = pod
+    unsure = [victim for victim in _unsure(snapshot, request) if not victim.known_to(snapshot)]
+    left = gone({victim.key: victim.uid for victim in unsure}) if unsure else ()
+    unknown = [victim for victim in unsure if victim.key not in left]
+    if unknown:
+        if not body:
+            raise BodyNeeded
+        sent = request.objects(body)
+        for victim in unknown:
+            pod = _read(sent[victim.node][victim.place], snapshot)
+            if isinstance(pod, Pod):
+                found[victim.key] = pod
     return [("Pod", key, pod) for key, pod in found.items()], returned
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import Enum
@@ -41,6 +42,8 @@ class PreemptCall:
     caller: str
     arrived_ms: int  #: since 1970 UTC
     seconds: float  #: after `started` up to which a decision is of use
+    body: bytes = b""  #: empty where it is not known here
+    need_body: Callable[[], None] = lambda: None  #: has the call submitted again, with its body
     trace: Trace = UNTRACED
     patience: float = 0.0  #: seconds after `started` up to which it may wait for a newer state
     started: float = field(default_factory=time.monotonic)

@@ -1,8 +1,7 @@
 """What the service and the process of its desks say to one another, over one socket.
 
 A frame is a head of sixteen bytes (the number of the call that it is about, 0 for none; the length
-of the message; the length of the body), the message in MessagePack, and what is answered as it goes
-to the scheduler.
+of the message; the length of the body), the message in MessagePack, and a body.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A preempt call."""
+    """A preempt call, without its body: mostly all that is said of victims is known here."""
 
     request: PreemptRequest
     environment: str
@@ -52,6 +51,10 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     seconds: float  #: after `started` up to which a decision is of use
     patience: float  #: seconds after `started` up to which it may wait for a newer state
     traced: bool  #: are its steps wanted?
+
+
+class Body(msgspec.Struct, frozen=True, tag=True):
+    """The body of a call, which was asked for, follows."""
 
 
 class GiveUp(msgspec.Struct, frozen=True, tag=True):
@@ -85,6 +88,10 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     steps: list[Step]
 
 
+class BodyNeeded(msgspec.Struct, frozen=True, tag=True):
+    """The call cannot be decided without its body."""
+
+
 class GivenUp(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """No decision will be recorded as the answer of this call."""
 
@@ -108,8 +115,8 @@ UNFORESEEN: Final = "unforeseen"
 """Kinds of failures: the call is wrong; its environment has no rules; too many calls; the database;
 an error of the system; one that was not foreseen, which the log has."""
 
-ToDesks = Begin | Call | GiveUp | Ending | Stop
-FromDesks = Answered | Failed | GivenUp | Status
+ToDesks = Begin | Call | Body | GiveUp | Ending | Stop
+FromDesks = Answered | Failed | BodyNeeded | GivenUp | Status
 
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
 _TO_DESKS: Final = msgspec.msgpack.Decoder(prepared(ToDesks))

@@ -25,7 +25,7 @@ from policy.preemption.decide import DecisionError, decide
 from policy.rules import RuleSet
 from policy.scheduling.effects import changes_of
 from policy.scheduling.state import Proposal, State, StateMoved, StateTracker
-from policy.server.extender.brought import brought
+from policy.server.extender.brought import BodyNeeded, brought
 from policy.server.extender.call import GivenUp
 from policy.server.extender.warming import warmed
 from policy.server.extender.wire import BadRequest, PreemptRequest
@@ -55,6 +55,7 @@ class WaitingRequest:
     effective: bool  #: does the scheduler obey, so that the state changes?
     #: the call with its answer; gets the decision and the pods taken over from the request
     served: Callable[[Decision, tuple[str, ...]], ServedCall]
+    body: bytes = b""  #: of the request; empty where it is not given
     withdrawn: Callable[[], bool] = lambda: False  #: was it answered in another way?
     #: the last step before the commit, and what takes it back. `claim` raises GivenUp.
     claim: Callable[[], None] = lambda: None
@@ -88,7 +89,7 @@ class NotDecidable:
     """A question that cannot be decided, whatever the state."""
 
     question: WaitingRequest
-    reason: BadRequest | DecisionError
+    reason: BadRequest | BodyNeeded | DecisionError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,10 +219,12 @@ class Decider:
             found: dict[tuple[str, str], Change] = {}
             for question in row.questions:
                 try:
-                    pods, returned = brought(snapshot, question.request, gone=self._gone)
+                    pods, returned = brought(
+                        snapshot, question.request, question.body, gone=self._gone
+                    )
                     if returned and question.effective:
                         raise BadRequest(f"`Pod`: `{question.request.key}` is gone")
-                except BadRequest as exc:
+                except (BadRequest, BodyNeeded) as exc:
                     row.refused[question] = exc
                     continue
                 if not question.effective:
@@ -321,7 +324,7 @@ class _Row:
         self.questions = questions
         self.rules: RuleSet | None = None
         self.taken: dict[WaitingRequest, tuple[str, ...]] = {}
-        self.refused: dict[WaitingRequest, BadRequest | DecisionError] = {}
+        self.refused: dict[WaitingRequest, BadRequest | BodyNeeded | DecisionError] = {}
         self.decided: list[WaitingRequest] = []  #: in this attempt
         self.held: list[Held] = []  #: in this attempt
         self._answered: Future[list[Answered]] = Future()

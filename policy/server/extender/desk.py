@@ -22,6 +22,7 @@ from policy.cluster import collector
 from policy.decision.model import Decision, OfferedNode, Outcome
 from policy.preemption.decide import DecisionError
 from policy.scheduling.state import Contended, State
+from policy.server.extender.brought import BodyNeeded
 from policy.server.extender.call import PreemptCall, Said
 from policy.server.extender.deciding import (
     LARGEST,
@@ -296,7 +297,10 @@ class Desk:
         for result in decided.others:
             call = row.pop(result.question)
             if isinstance(result, NotDecidable):
-                call.fail(result.reason)
+                if isinstance(result.reason, BodyNeeded):
+                    call.need_body()
+                else:
+                    call.fail(result.reason)
             else:
                 self._held[result.question] = call
                 self._tried = result.revision
@@ -367,6 +371,7 @@ class Desk:
             if not self._store.read.call_recorded(request.digest, arrived_ms=call.arrived_ms):
                 question = WaitingRequest(
                     request=request,
+                    body=call.body,
                     caller=call.caller,
                     effective=False,
                     served=lambda _, taken: _late(call, request, taken),
@@ -392,7 +397,7 @@ def _question(call: PreemptCall) -> WaitingRequest:
             form=request.form,
             caller=call.caller,
             request_digest=request.digest,
-            request_bytes=len(request.body),
+            request_bytes=request.size,
             answer=_answer_of(decision) if enforce else CallAnswer.OFFERED,
             failure="",
             from_request=tuple(dict.fromkeys((*call.taken, *taken))),
@@ -403,6 +408,7 @@ def _question(call: PreemptCall) -> WaitingRequest:
 
     return WaitingRequest(
         request=request,
+        body=call.body,
         caller=call.caller,
         effective=enforce,
         served=served,

@@ -11,10 +11,10 @@ import logging
 import subprocess
 import time
 from asyncio import StreamWriter
-from typing import Final
+from typing import Final, NamedTuple
 
 from policy.server.extender import channel
-from policy.server.extender.channel import Answered, Call, Failed, GivenUp, Status
+from policy.server.extender.channel import Answered, BodyNeeded, Call, Failed, GivenUp, Status
 from policy.server.extender.child import Child, start
 from policy.server.extender.wire import BadRequest
 from policy.server.http import Failure, in_thread, unforeseen
@@ -40,6 +40,11 @@ class NoDecision(Exception):  # for the record in the words of its text
         self.text = text
 
 
+class _WaitingCall(NamedTuple):
+    body: bytes
+    reply: asyncio.Future[_Reply]
+
+
 class Desks:
     """The process begins with `start`, or with the first call; `close` ends it.
 
@@ -56,7 +61,7 @@ class Desks:
         self._writer: StreamWriter | None = None
         self._connecting = asyncio.Lock()
         self._listening: asyncio.Task[None] | None = None
-        self._waiting: dict[int, asyncio.Future[_Reply]] = {}  #: by number of the call
+        self._waiting: dict[int, _WaitingCall] = {}  #: by number
         self._number = 0
         self._closing = False
         self._statuses: dict[str, Status] = {}
@@ -86,8 +91,10 @@ class Desks:
             )
             self._listening = asyncio.create_task(self._listen(reader))
 
-    async def ask(self, call: Call, trace: Trace) -> tuple[bytes, str]:
+    async def ask(self, call: Call, body: bytes, trace: Trace) -> tuple[bytes, str]:
         """The answer to a call, and the outcome of its decision.
+
+        body: of the call, which goes to the process where it is needed.
 
         Raises NoDecision: nothing will be recorded as the call's answer, or nothing was heard for
         twice as long as the call may take. Raises BadRequest, and Failure where the environment
@@ -104,12 +111,12 @@ class Desks:
         loop = asyncio.get_running_loop()
         self._number += 1
         number = self._number
-        waiting = self._waiting[number] = loop.create_future()
+        waiting = self._waiting[number] = _WaitingCall(body, loop.create_future())
         left = call.started + call.seconds - time.monotonic()
         alarm = loop.call_later(left, self._give_up, number, call.seconds)
         self._send(call, number=number)
         try:
-            reply, answer = await waiting
+            reply, answer = await waiting.reply
         finally:
             alarm.cancel()
             del self._waiting[number]
@@ -178,9 +185,9 @@ class Desks:
                 environment=environment, problem=_LOADING, revision=None
             )
 
-    def _send(self, message: channel.ToDesks, *, number: int = 0) -> None:
+    def _send(self, message: channel.ToDesks, *, number: int = 0, body: bytes = b"") -> None:
         assert self._writer is not None
-        self._writer.write(channel.frame(message, call=number))
+        self._writer.write(channel.frame(message, call=number, body=body))
 
     def _give_up(self, number: int, seconds: float) -> None:
         """The deadline has passed: unless it is being committed, another answer is given.
@@ -192,8 +199,8 @@ class Desks:
 
     def _settle(self, number: int, reply: Answered | Failed | GivenUp | None, body: bytes) -> None:
         waiting = self._waiting.get(number)
-        if waiting is not None and not waiting.done():
-            waiting.set_result((reply, body))
+        if waiting is not None and not waiting.reply.done():
+            waiting.reply.set_result((reply, body))
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         try:
@@ -201,6 +208,9 @@ class Desks:
                 message, number, body = await channel.arrived(reader)
                 if isinstance(message, Status):
                     self._hear(message)
+                elif isinstance(message, BodyNeeded):
+                    if number in self._waiting:
+                        self._send(channel.Body(), number=number, body=self._waiting[number].body)
                 else:
                     self._settle(number, message, body)
         except (asyncio.IncompleteReadError, OSError):

@@ -158,12 +158,12 @@ class ExtenderEndpoint:
             traced=trace is not UNTRACED,
         )
         try:
-            return await self._service.desks.ask(call, trace)
+            return await self._service.desks.ask(call, body, trace)
         except NoDecision as exc:
             reason, text = exc.reason, exc.text
-        return await self._way_out(call, reason, text)
+        return await self._way_out(call, body, reason, text)
 
-    async def _way_out(self, call: Call, reason: str, text: str) -> tuple[bytes, str]:
+    async def _way_out(self, call: Call, body: bytes, reason: str, text: str) -> tuple[bytes, str]:
         """The answer of `--on-failure`, once the call is on the disk."""
         way_out = self._service.config.way_out
         offered = way_out is OnFailure.PASS_THROUGH
@@ -177,7 +177,7 @@ class ExtenderEndpoint:
             failure=text,
             arrived_ms=call.arrived_ms,
             duration_us=int((time.monotonic() - call.started) * 1_000_000),
-            body=call.request.body,
+            body=body,
         )
         try:
             await asyncio.wrap_future(self._service.spool.add(spooled))

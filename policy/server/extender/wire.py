@@ -110,8 +110,8 @@ _NULL: Final = b"null"
 class PreemptRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A scheduler's question: which of these nodes, and whose pods?"""
 
-    body: bytes  #: as it came
     digest: str  #: `sha256:` and the hash of the body
+    size: int  #: of the body, bytes
     folded: bool  #: are its keys spelled otherwise than Go spells them?
     key: str  #: of the preemptor
     uid: str  #: of the preemptor
@@ -125,15 +125,12 @@ class PreemptRequest(msgspec.Struct, frozen=True, kw_only=True):
     def form(self) -> str:
         return FULL if self.full else META
 
-    def contents(self) -> Mapping[str, Sequence[bytes]]:
-        """The victims' objects as they were sent, JSON, by node; empty in the meta form.
+    def objects(self, body: bytes) -> Mapping[str, Sequence[bytes]]:
+        """The victims as they were sent in the full form, JSON, by node.
 
         They are read for it, which takes as long as the whole question: most are known by key.
         """
-        if not self.full:
-            return {}
-        body = _folded_preempt(self.body) if self.folded else self.body
-        found: _Objects = _OBJECTS.decode(body)
+        found: _Objects = _OBJECTS.decode(_folded_preempt(body) if self.folded else body)
         return {
             node: [bytes(pod) for pod in given.Pods]
             for node, given in found.NodeNameToVictims.items()
@@ -191,8 +188,8 @@ def _read_preempt(body: bytes, *, folded: bool) -> PreemptRequest | str:
         uids = tuple([pod.UID for pod in given.Pods])
         offer.append(OfferedNode(node=node, victims=uids, pdb_violations=given.NumPDBViolations))
     return PreemptRequest(
-        body=body,
         digest=canonical.sha256(body),
+        size=len(body),
         folded=folded,
         key=head.key,
         uid=head.metadata.uid,

@@ -55,17 +55,19 @@ def main() -> int:
         assert isinstance(begin, channel.Begin)
         worker = _Worker(to_service, begin)
         while (received := channel.read(file)) is not None:
-            message, number, _ = received
+            message, number, body = received
             match message:
                 case channel.Call():
                     worker.submit(message, number)
+                case channel.Body():
+                    worker.submit_again(number, body)
                 case channel.GiveUp():
                     worker.give_up(number)
                 case channel.Ending():
                     worker.ending.set()
                 case channel.Stop():
                     break
-            del received, message  # the last one is not kept until the next one comes
+            del received, message, body  # the last one is not kept until the next one comes
         else:
             # The service is gone, and with it everybody who waits.
             worker.abandon()
@@ -82,7 +84,8 @@ class _Worker:
         self._store = Store.opened_elsewhere(begin.db)
         self._spool = Spool(Path(begin.spool))
         self._desks: dict[str, Desk] = {}
-        self._calls: dict[int, PreemptCall] = {}  #: that have no answer yet, by number
+        #: that have no answer yet, by number
+        self._calls: dict[int, tuple[PreemptCall, Desk]] = {}
         self._answers: deque[tuple[int, Trace, Future[Said]]] = deque()
         self._statuses: dict[str, channel.Status] = {}  #: as they were sent
         self._lock = threading.Lock()
@@ -92,6 +95,7 @@ class _Worker:
 
     def submit(self, given: channel.Call, number: int) -> None:
         """Have a call decided."""
+        desk = self._desk(given.environment)
         call = PreemptCall(
             request=given.request,
             mode=CallMode(given.mode),
@@ -101,25 +105,40 @@ class _Worker:
             patience=given.patience,
             started=given.started,
             trace=_Steps() if given.traced else UNTRACED,
+            need_body=partial(self._send, channel.frame(channel.BodyNeeded(), call=number)),
         )
-        self._calls[number] = call
+        self._calls[number] = call, desk
         # The call is none of it: it and its future would hold one another, and with them its body.
         call.said.add_done_callback(partial(self._keep, number, call.trace))
+        self._submit(call, desk)
+
+    def submit_again(self, number: int, body: bytes) -> None:
+        """Have a call decided that needs its body."""
+        found = self._calls.get(number)
+        if found is not None:  # it may have been given up
+            call, desk = found
+            call.body = body
+            self._submit(call, desk)
+
+    def _submit(self, call: PreemptCall, desk: Desk) -> None:
         try:
-            self._desk(given.environment).submit(call)
+            desk.submit(call)
         except Overloaded as exc:
             call.fail(exc)
             self._send()
 
     def give_up(self, number: int) -> None:
         """The deadline of a call has passed."""
-        call = self._calls.get(number)
-        if call is not None and call.give_up() and self._calls.pop(number, None) is not None:
+        found = self._calls.get(number)
+        if found is None:
+            return
+        call, _ = found
+        if call.give_up() and self._calls.pop(number, None) is not None:
             self._send(channel.frame(channel.GivenUp(steps=_taken(call.trace)), call=number))
 
     def abandon(self) -> None:
         """Record no decision any more but what is being committed."""
-        for call in tuple(self._calls.values()):
+        for call, _ in tuple(self._calls.values()):
             call.give_up()
 
     def close(self) -> None:
