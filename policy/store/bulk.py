@@ -42,23 +42,90 @@ _WORTH_SORTING: Final = 10_000
 class PendingRows:
     """Rows that a transaction has made, written together: table by table, as foreign keys demand.
 
-    Several decisions of one transaction share one statement per table.
+    Several decisions of one transaction share one statement per table; on Postgres, where each
+    costs the driver and the server as much as some rows, all tables share one.
     """
 
     def __init__(self) -> None:
         self._rows: dict[Table, list[Row]] = {}
+        self._changes: list[tuple[_Change, Sequence[Values]]] = []
+        self._last: list[tuple[str, Sequence[Values]]] = []
 
     def add(self, table: Table, rows: Iterable[Row]) -> None:
         """Rows of all columns of the table, in its order."""
         self._rows.setdefault(table, []).extend(rows)
 
+    def add_to_rows(
+        self,
+        table: Table,
+        keys: tuple[str, ...],
+        sums: tuple[str, ...],
+        rows: Sequence[Values],
+        *,
+        numbered: Numbered | None = None,
+    ) -> None:
+        """Add to the sums of rows with these keys, none of which comes twice; insert what is new.
+
+        numbered: one of the keys, in place of which rows have names.
+        """
+        added = tuple(f"{name} = {table.name}.{name} + excluded.{name}" for name in sums)
+        self._changes.append((_Change(table, keys, sums, added, numbered), rows))
+
+    def widen_rows(
+        self, table: Table, keys: tuple[str, ...], ends: tuple[str, str], rows: Sequence[Values]
+    ) -> None:
+        """Have rows with these keys, none of which comes twice, begin no later and end no earlier.
+
+        What is new is inserted. ends: columns of the beginning and the end.
+        """
+        further = tuple(
+            f"{name} = CASE WHEN excluded.{name} {sign} {table.name}.{name}"
+            f" THEN excluded.{name} ELSE {table.name}.{name} END"
+            for name, sign in zip(ends, "<>", strict=True)
+        )
+        self._changes.append((_Change(table, keys, ends, further, None), rows))
+
+    def execute_last(self, statement: str, rows: Sequence[Values]) -> None:
+        """One statement with each of the rows, whose values stand for `?`, when all is written."""
+        self._last.append((statement, rows))
+
     def write(self, connection: Connection) -> None:
         """Raises SQLAlchemy's errors, like a statement."""
-        pending, self._rows = self._rows, {}
-        for table in sorted(pending, key=_order().__getitem__):
-            rows = pending[table]
-            if rows:
-                insert_rows(connection, table, column_names(table), rows, count=len(rows))
+        tables = sorted(
+            (table for table in self._rows if self._rows[table]), key=_order().__getitem__
+        )
+        inserted = {table: self._rows[table] for table in tables}
+        changes, last = self._changes, self._last
+        self._rows, self._changes, self._last = {}, [], []
+        _number(connection, changes)
+        every = [*inserted.values(), *(rows for _, rows in changes)]
+        if connection.dialect.name == "postgresql" and sum(map(len, every)) < _WORTH_A_COPY:
+            _write_at_once(connection, tuple(inserted), tuple(one for one, _ in changes), every)
+        else:
+            for table, made in inserted.items():
+                insert_rows(connection, table, column_names(table), made, count=len(made))
+            for change, rows in changes:
+                _insert_or_set(connection, change, rows)
+        for statement, rows in last:
+            execute_many(connection, statement, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """An insert of rows that changes those that are there."""
+
+    table: Table
+    keys: tuple[str, ...]
+    others: tuple[str, ...]
+    changes: tuple[str, ...]
+    numbered: Numbered | None
+
+    @property
+    def given(self) -> list[str]:
+        """The names of what is in a row."""
+        if self.numbered is None:
+            return [*self.keys, *self.others]
+        return _given(self.table, (*self.keys, *self.others), self.numbered)
 
 
 @cache
@@ -129,56 +196,8 @@ def keep_statistics(connection: Connection, table: Table, *, added: int) -> None
         _run(connection, f"ANALYZE {table.name} ({', '.join(keys)})")
 
 
-def add_to_rows(
-    connection: Connection,
-    table: Table,
-    keys: tuple[str, ...],
-    sums: tuple[str, ...],
-    rows: Sequence[Values],
-    *,
-    numbered: Numbered | None = None,
-) -> None:
-    """Add to the sums of rows with these keys, none of which comes twice; insert what is new.
-
-    numbered: one of the keys, in place of which rows have names. Raises SQLAlchemy's errors, like a
-    statement.
-    """
-    if numbered is not None:
-        _number(connection, table, (*keys, *sums), numbered, rows)
-    added = tuple(f"{name} = {table.name}.{name} + excluded.{name}" for name in sums)
-    _insert_or_set(connection, table, keys, sums, added, rows, numbered)
-
-
-def widen_rows(
-    connection: Connection,
-    table: Table,
-    keys: tuple[str, ...],
-    ends: tuple[str, str],
-    rows: Iterable[Values],
-) -> None:
-    """Have rows with these keys, none of which comes twice, begin no later and end no earlier.
-
-    What is new is inserted. ends: columns of the beginning and the end. Raises SQLAlchemy's errors,
-    like a statement.
-    """
-    further = tuple(
-        f"{name} = CASE WHEN excluded.{name} {sign} {table.name}.{name}"
-        f" THEN excluded.{name} ELSE {table.name}.{name} END"
-        for name, sign in zip(ends, "<>", strict=True)
-    )
-    _insert_or_set(connection, table, keys, ends, further, rows)
-
-
-def _insert_or_set(
-    connection: Connection,
-    table: Table,
-    keys: tuple[str, ...],
-    others: tuple[str, ...],
-    changes: tuple[str, ...],
-    rows: Iterable[Values],
-    numbered: Numbered | None = None,
-) -> None:
-    statement = _inserting_or_setting(table, keys, others, changes, numbered, connection.dialect)
+def _insert_or_set(connection: Connection, change: _Change, rows: Iterable[Values]) -> None:
+    statement = _inserting_or_setting(change, connection.dialect)
     if connection.dialect.name != "postgresql":
         execute_many(connection, statement, rows)
     else:
@@ -186,22 +205,16 @@ def _insert_or_set(
 
 
 @cache
-def _inserting_or_setting(
-    table: Table,
-    keys: tuple[str, ...],
-    others: tuple[str, ...],
-    changes: tuple[str, ...],
-    numbered: Numbered | None,
-    dialect: Dialect,
-) -> str:
-    names = (*keys, *others)
-    if numbered is not None:
-        inserting = _inserting_numbered(table, names, numbered, dialect)
+def _inserting_or_setting(change: _Change, dialect: Dialect) -> str:
+    table, names = change.table, (*change.keys, *change.others)
+    if change.numbered is not None:
+        inserting = _inserting_numbered(table, names, change.numbered, dialect)
     elif dialect.name == "postgresql":
         inserting = _unnesting(table, names, dialect)
     else:
         inserting = _inserting(table, names)
-    return f"{inserting} ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {', '.join(changes)}"
+    keys, changes = ", ".join(change.keys), ", ".join(change.changes)
+    return f"{inserting} ON CONFLICT ({keys}) DO UPDATE SET {changes}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,22 +227,19 @@ class Numbered:
     #: the column in a row
 
 
-def _number(
-    connection: Connection,
-    table: Table,
-    names: tuple[str, ...],
-    numbered: Numbered,
-    rows: Iterable[Values],
-) -> None:
+def _number(connection: Connection, changes: Iterable[tuple[_Change, Sequence[Values]]]) -> None:
     """Give a number to what has none yet of that which rows name."""
-    given = _given(table, names, numbered)
-    pick = itemgetter(*(given.index(name) for name in numbered.names))
-    found = dict.fromkeys(map(pick, rows))
-    statement = _numbering(numbered, connection.dialect)
-    if connection.dialect.name != "postgresql":
-        execute_many(connection, statement, found)
-    else:
-        _insert_columns(connection, statement, found)
+    named: dict[Numbered, dict[Values, None]] = {}
+    for change, rows in changes:
+        if change.numbered is not None:
+            pick = itemgetter(*(change.given.index(name) for name in change.numbered.names))
+            named.setdefault(change.numbered, {}).update(dict.fromkeys(map(pick, rows)))
+    for numbered, found in named.items():
+        statement = _numbering(numbered, connection.dialect)
+        if connection.dialect.name != "postgresql":
+            execute_many(connection, statement, found)
+        else:
+            _insert_columns(connection, statement, found)
 
 
 def _given(table: Table, names: tuple[str, ...], numbered: Numbered) -> list[str]:
@@ -430,6 +440,37 @@ def _inserting(table: Table, names: tuple[str, ...]) -> str:
 def _unnesting(table: Table, names: tuple[str, ...], dialect: Dialect) -> str:
     rows = _unnested([table.c[name] for name in names], dialect)
     return f"INSERT INTO {table.name} ({', '.join(names)}) SELECT * FROM {rows}"
+
+
+def _write_at_once(
+    connection: Connection,
+    tables: tuple[Table, ...],
+    changes: tuple[_Change, ...],
+    every: Sequence[Sequence[Values]],
+) -> None:
+    """Insert a few rows into some tables and change a few of others, by one statement.
+
+    every: the rows of each of them. Foreign keys are checked when all rows are there.
+
+    Source: PostgreSQL documentation, "WITH Queries", "Data-Modifying Statements in WITH".
+    """
+    if every:
+        statement = _writing_at_once(tables, changes, connection.dialect)
+        arrays = [_array(column) for rows in every for column in zip(*rows, strict=True)]
+        with Driver(connection, statement) as cursor:
+            cursor.execute(statement, arrays)
+
+
+@cache
+def _writing_at_once(
+    tables: tuple[Table, ...], changes: tuple[_Change, ...], dialect: Dialect
+) -> str:
+    *others, last = (
+        *(_unnesting(table, column_names(table), dialect) for table in tables),
+        *(_inserting_or_setting(change, dialect) for change in changes),
+    )
+    named = ", ".join(f"w{number} AS ({write})" for number, write in enumerate(others))
+    return f"WITH {named} {last}" if named else last
 
 
 def _unnested(columns: Iterable[Column[Any]], dialect: Dialect) -> str:

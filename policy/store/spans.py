@@ -12,8 +12,7 @@ from typing import Final
 
 from sqlalchemy import Connection, func, select, text
 
-from policy.store import bulk
-from policy.store.bulk import Row
+from policy.store.bulk import PendingRows, Row, execute_many
 from policy.store.tables import DECISION_SPANS
 
 _IDS: Final = 1000
@@ -37,11 +36,11 @@ class Spans:
         earliest, latest = self._ends.get(key, (now_ms, now_ms))
         self._ends[key] = (min(earliest, now_ms), max(latest, now_ms))
 
-    def write(self, connection: Connection) -> None:
-        """Raises SQLAlchemy's errors."""
+    def add_to(self, pending: PendingRows) -> None:
+        """Have everything written with these."""
         if self._ends:
             rows = [(*key, *ends) for key, ends in self._ends.items()]
-            bulk.widen_rows(connection, DECISION_SPANS, _KEYS, _ENDS, rows)
+            pending.widen_rows(DECISION_SPANS, _KEYS, _ENDS, rows)
             self._ends.clear()
 
 
@@ -66,12 +65,12 @@ def renew(connection: Connection, cluster_id: int, gone: Iterable[int]) -> None:
     """Decisions of a cluster were taken out: what is left of the thousands that they were in."""
     thousands = sorted({decision_id // _IDS for decision_id in gone})
     rows = [(cluster_id, one, one * _IDS, one * _IDS + _IDS) for one in thousands]
-    bulk.execute_many(
+    execute_many(
         connection,
         "DELETE FROM decision_spans WHERE cluster_id = ? AND thousand = ?",
         [row[:2] for row in rows],
     )
-    bulk.execute_many(
+    execute_many(
         connection,
         f"INSERT INTO decision_spans {_OF_DECISIONS}"
         " WHERE cluster_id = ? AND id >= ? AND id < ? GROUP BY 1, 2",

@@ -408,7 +408,13 @@ class Totals:
 
     def write(self, connection: Connection) -> None:
         """Add everything to the tables. Raises SQLAlchemy's errors."""
-        self._spans.write(connection)
+        pending = bulk.PendingRows()
+        self.add_to(pending)
+        pending.write(connection)
+
+    def add_to(self, pending: bulk.PendingRows) -> None:
+        """Have everything written with these."""
+        self._spans.add_to(pending)
         for of, counted in _EVER.items():
             _add_ever(of, self._sums[of], counted, self._sums[counted])
         for of, sums in self._sums.items():
@@ -419,9 +425,7 @@ class Totals:
                 _add_all_days(sums)
             changed = [(*key, *values) for key, values in sums.items() if any(values)]
             if changed:
-                bulk.add_to_rows(
-                    connection, of, names.kept, names.sums, changed, numbered=names.numbered
-                )
+                pending.add_to_rows(of, names.kept, names.sums, changed, numbered=names.numbered)
                 count = len(names.keys)
                 gone = [row[:count] for row in changed if row[count] < 0]
                 if gone:
@@ -429,7 +433,7 @@ class Totals:
                         _IS_WORKLOAD if name == _WORKLOAD else f"{name} = ?" for name in names.kept
                     )
                     statement = f"DELETE FROM {of.name} WHERE {keys} AND {names.sums[0]} = 0"
-                    bulk.execute_many(connection, statement, gone)
+                    pending.execute_last(statement, gone)
             sums.clear()
 
 

@@ -278,6 +278,8 @@ class Decider:
                 },
             )
             changes = changes_of(base.snapshot, decision) if question.effective else ()
+            # All that it says is worked out here, while the row before is committed.
+            _ = decision.digest
             return Proposal(state=base, result=decision, changes=changes)
         return None
 

@@ -367,8 +367,8 @@ class _Writer:
         """Write all rows."""
         with bulk.together(self._connection):
             self._revisions.write()
+            self._totals.add_to(self._pending)
             self._pending.write(self._connection)
-            self._totals.write(self._connection)
 
     def _cycle(
         self, one: DecidedPod, decision_id: int, *, base: int, revision: int | None
