@@ -10,6 +10,7 @@ from typing import cast
 import numpy as np
 
 from policy.cluster import times
+from policy.cluster.budgets import BudgetIndex
 from policy.cluster.snapshot import Rows, Snapshot
 from policy.cluster.tables import NOWHERE, PRIORITY, START, TERMINATING, Bools, Ints
 from policy.decision.columns import Deferred, Runs
@@ -427,22 +428,37 @@ def _violations(
     nodes = found.nodes[ranked.order].repeat(np.diff(offsets))
     broken = found.violating[flat].nonzero()[0]
     rows, nodes = rows[broken], nodes[broken]
-    if context.whole_groups is None:
-        # A pod is on one node, so all of them are counted in one go.
-        on = dict(zip(rows.tolist(), nodes.tolist(), strict=True))
-        found_of = context.budget_counts(NOWHERE, rows, broken=True)
-        counted = [(on[row], row, count) for row, count in found_of]
-    else:
-        counted = [
-            (node, row, count)
+    names, keys = context.snapshot.nodes.name_array, context.snapshot.keys
+    if context.whole_groups is not None:
+        return tuple(
+            BudgetViolation(**values_of(count), node=names[node], pod=keys[row])
             for node in dict.fromkeys(nodes.tolist())
-            for row, count in context.budget_counts(node, rows[nodes == node], broken=True)
-        ]
-    return tuple(
-        BudgetViolation(
-            **values_of(count), node=context.names[node], pod=context.snapshot.keys[row]
+            for row, count in context.budget_counts(node, rows[nodes == node])
+            if count.allowed_after < 0
         )
-        for node, row, count in counted
+    # A pod is on one node, so all of them are counted in one go.
+    counts = context.counted(rows)
+    counts = counts.some(counts.after < 0)
+    budgets = BudgetIndex.of(context.snapshot).budgets
+    return tuple(
+        [
+            BudgetViolation(
+                budget=budgets[budget].key,
+                disruptions_allowed=budgets[budget].allowed,
+                allowed_before=before,
+                allowed_after=after,
+                node=node,
+                pod=pod,
+            )
+            for budget, before, after, node, pod in zip(
+                counts.budgets.tolist(),
+                counts.before.tolist(),
+                counts.after.tolist(),
+                names[context.snapshot.node[counts.rows]].tolist(),
+                keys[counts.rows].tolist(),
+                strict=True,
+            )
+        ]
     )
 
 

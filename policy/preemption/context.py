@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from policy.cluster import canonical
-from policy.cluster.budgets import BudgetIndex, BudgetUse, counted
+from policy.cluster.budgets import BudgetCounts, BudgetIndex, BudgetUse, counted
 from policy.cluster.occupancy import PodsByNode
 from policy.cluster.snapshot import Rows
 from policy.cluster.tables import NOWHERE, Bools, Ints
@@ -141,25 +141,25 @@ class DecisionContext:
         budgets = self.rules.victims.budgets
         return budget_violations(budgets, self.snapshot, self.order, self.allowed.pods)
 
-    def budget_counts(
-        self, node: int, rows: Rows, *, broken: bool = False
-    ) -> Iterator[tuple[int, BudgetCount]]:
+    def counted(self, rows: Rows) -> BudgetCounts:
+        """What pods that leave each by itself use of the budgets that select them.
+
+        rows: allowed victims.
+        """
+        rules, snapshot = self.rules.victims.budgets, self.snapshot
+        use = BudgetUse.of(snapshot, self.order, skip_disrupted=rules.skip_disrupted)
+        return counted(snapshot, use, self.allowed.pods, rows, decrement=rules.decrement)
+
+    def budget_counts(self, node: int, rows: Rows) -> Iterator[tuple[int, BudgetCount]]:
         """What the pods use of the budgets that select them, pod by pod.
 
-        rows: allowed victims on the node, and those that leave with them. broken: of the budgets
-        alone that they would break.
+        rows: allowed victims on the node, and those that leave with them.
         """
         if self.whole_groups is not None:
             found = self.whole_groups.budget_counts(node)
-            every = ((row, count) for row in rows.tolist() for count in found.get(row, ()))
-            yield from (one for one in every if not broken or one[1].allowed_after < 0)
+            yield from ((row, count) for row in rows.tolist() for count in found.get(row, ()))
             return
-        rules, snapshot = self.rules.victims.budgets, self.snapshot
-        use = BudgetUse.of(snapshot, self.order, skip_disrupted=rules.skip_disrupted)
-        counts = counted(snapshot, use, self.allowed.pods, rows, decrement=rules.decrement)
-        if broken:
-            counts = counts.some(counts.after < 0)
-        budgets = BudgetIndex.of(snapshot).budgets
+        counts, budgets = self.counted(rows), BudgetIndex.of(self.snapshot).budgets
         for row, budget, before, after in zip(
             counts.rows.tolist(),
             counts.budgets.tolist(),
