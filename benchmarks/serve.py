@@ -9,8 +9,9 @@ The service runs in a process of its own, with its defaults. Calls arrive at
 fixed instants, whether or not those before are answered, and a latency begins at the instant at
 which the call was due: a service that falls behind cannot hide it. What is sent is encoded
 beforehand, and how late the callers themselves are is part of the figures. Every call is of another
-pod; in enforce mode its victims are gone for the calls after it, as in a cluster that obeys. The
-pods that preempt stay nominated, though, so a long run ends with nodes whose room is promised.
+pod, and candidates have the victims that make room for it, beside pods that are nominated there; in
+enforce mode those that are named leave, as in a cluster that obeys. Nobody follows the cluster,
+though: in the state victims stay on their way out, and pods that preempt stay nominated.
 """
 
 from __future__ import annotations
