@@ -216,9 +216,10 @@ def test_watching_anchors_what_comes(policy, database_url):
                 time.sleep(0.05)
             if lines == 1:
                 one_more(database_url)
-    finally:
         started.send_signal(signal.SIGINT)
-    assert started.wait() == 130
+        assert started.wait(60) == 130
+    finally:
+        started.kill()
 
 
 def _count(file: str) -> int:

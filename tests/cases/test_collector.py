@@ -59,9 +59,14 @@ def test_what_refers_to_itself_is_found_in_the_end(
         monkeypatch.setattr(collector, "_BULK", objects // 2)
     monkeypatch.setattr(collector, "_MOST_AGED", 500_000)
     rings = []
-    for _ in range(2000):
-        with collector.paused():
-            made: list[object] = [[] for _ in range(objects)]
-            rings.append(weakref.ref(Ring()))
-        del made
+    usual = gc.get_threshold()
+    gc.set_threshold(700, 10, 10)  # Python's own, whatever ran here before
+    try:
+        for _ in range(2000):
+            with collector.paused():
+                made: list[object] = [[] for _ in range(objects)]
+                rings.append(weakref.ref(Ring()))
+            del made
+    finally:
+        gc.set_threshold(*usual)
     assert sum(ring() is not None for ring in rings) < len(rings) / 2
