@@ -10,8 +10,8 @@ fixed instants, whether or not those before are answered, and a latency begins a
 which the call was due: a service that falls behind cannot hide it. What is sent is encoded
 beforehand, and how late the callers themselves are is part of the figures. Every call is of another
 pod, and candidates have the victims that make room for it, beside pods that are nominated there; in
-enforce mode those that are named leave, as in a cluster that obeys. Nobody follows the cluster,
-though: in the state victims stay on their way out, and pods that preempt stay nominated.
+enforce mode those that are named leave, as in a cluster that obeys. No follower runs, though: in the
+state victims stay on their way out, and pods that preempt stay nominated.
 """
 
 from __future__ import annotations
