@@ -10,7 +10,7 @@ import numpy as np
 from policy.cluster.occupancy import PodsByNode
 from policy.cluster.selectors import Selector, compile_selector
 from policy.cluster.snapshot import Delta, Rows, Snapshot
-from policy.cluster.tables import LABELS, NOWHERE, Bools, Ints, LabelSet
+from policy.cluster.tables import LABELS, NOWHERE, Bools, Ints, LabelSet, positions
 
 _KINDS: Final = frozenset({"PodDisruptionBudget"})
 
@@ -268,8 +268,7 @@ def counted(
     by_row, ordered = snapshot.remembered("budget-pairs", (use,), lambda: _by_row(use))
     first = np.searchsorted(ordered, rows)
     counts = np.searchsorted(ordered, rows, side="right") - first
-    before = np.cumsum(counts) - counts
-    pairs = by_row[np.arange(counts.sum()) + np.repeat(first - before, counts)]
+    pairs = by_row[positions(first, counts)]
     allowed = BudgetIndex.of(snapshot).allowed[use.budgets[pairs]]
     used = np.ones(pairs.size, dtype=np.int64)
     if decrement and pairs.size:

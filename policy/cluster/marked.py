@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from policy.cluster.snapshot import Delta, Rows, Snapshot
-from policy.cluster.tables import ANTI_AFFINITY, NOWHERE, Bools
+from policy.cluster.tables import ANTI_AFFINITY, NOWHERE, Bools, positions
 
 Test = Callable[[Snapshot, Rows], Bools]
 """Is it true of these pods? It reads columns of the pods themselves, and which node they are on."""
@@ -125,9 +125,7 @@ class NominatedByNode:
         """Those of some nodes (distinct and ascending), node by node."""
         first = self.nodes.searchsorted(nodes)
         counts = self.nodes.searchsorted(nodes, side="right") - first
-        before = counts.cumsum() - counts
-        places: Rows = np.arange(counts.sum()) + (first - before).repeat(counts)
-        return self.rows[places]
+        return self.rows[positions(first, counts)]
 
 
 def with_anti_affinity(snapshot: Snapshot) -> Rows:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from policy.cluster.requests import CURRENT, RequestRules
 from policy.cluster.snapshot import Delta, Rows, Snapshot
-from policy.cluster.tables import NOWHERE, Ints, widen
+from policy.cluster.tables import NOWHERE, Ints, positions, widen
 
 _FEW: Final = 8
 """Pods up to which each is counted by itself: that takes less than a call on columns."""
@@ -139,8 +139,7 @@ class PodsByNode:
         group = np.repeat(np.arange(nodes.size), lengths)
         if nodes.size == self.offsets.size - 1:
             return self.rows, group
-        first = np.cumsum(lengths) - lengths
-        return self.rows[np.arange(group.size) - np.repeat(first - starts, lengths)], group
+        return self.rows[positions(starts, lengths)], group
 
     def patched(self, before: Snapshot, after: Snapshot, delta: Delta) -> PodsByNode | None:
         if delta.nodes_changed and after.nodes.names != before.nodes.names:

@@ -580,6 +580,12 @@ def taken(matrix: Ints, rows: Ints) -> Ints:
     return matrix.T.take(rows, axis=1).T
 
 
+def positions(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """So many numbers from each start on, one after the other; both: (n,)."""
+    shift = starts - (counts.cumsum() - counts)
+    return np.asarray(np.arange(int(counts.sum())) + shift.repeat(counts))
+
+
 def widen(matrix: Ints, width: int) -> Ints:
     """The matrix with columns of zeros added up to the width."""
     missing = width - matrix.shape[1]

@@ -121,11 +121,9 @@ class _Change:
     numbered: Numbered | None
 
     @property
-    def given(self) -> list[str]:
-        """The names of what is in a row."""
-        if self.numbered is None:
-            return [*self.keys, *self.others]
-        return _given(self.table, (*self.keys, *self.others), self.numbered)
+    def names(self) -> tuple[str, ...]:
+        """The columns that are written."""
+        return (*self.keys, *self.others)
 
 
 @cache
@@ -206,7 +204,7 @@ def _insert_or_set(connection: Connection, change: _Change, rows: Iterable[Value
 
 @cache
 def _inserting_or_setting(change: _Change, dialect: Dialect) -> str:
-    table, names = change.table, (*change.keys, *change.others)
+    table, names = change.table, change.names
     if change.numbered is not None:
         inserting = _inserting_numbered(table, names, change.numbered, dialect)
     elif dialect.name == "postgresql":
@@ -232,7 +230,8 @@ def _number(connection: Connection, changes: Iterable[tuple[_Change, Sequence[Va
     named: dict[Numbered, dict[Values, None]] = {}
     for change, rows in changes:
         if change.numbered is not None:
-            pick = itemgetter(*(change.given.index(name) for name in change.numbered.names))
+            given = _given(change.table, change.names, change.numbered)
+            pick = itemgetter(*(given.index(name) for name in change.numbered.names))
             named.setdefault(change.numbered, {}).update(dict.fromkeys(map(pick, rows)))
     for numbered, found in named.items():
         statement = _numbering(numbered, connection.dialect)
