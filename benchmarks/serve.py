@@ -5,13 +5,13 @@
     python -m benchmarks.serve --all [--seconds 10]    both forms on both databases, with marks
     python -m benchmarks.serve --start                 from the start of a process to its answers
 
-The service runs in a process of its own, with its defaults. Calls arrive at
-fixed instants, whether or not those before are answered, and a latency begins at the instant at
-which the call was due: a service that falls behind cannot hide it. What is sent is encoded
-beforehand, and how late the callers themselves are is part of the figures. Every call is of another
-pod, and candidates have the victims that make room for it, beside pods that are nominated there; in
-enforce mode those that are named leave, as in a cluster that obeys. No follower runs, though: in the
-state victims stay on their way out, and pods that preempt stay nominated.
+The service runs in a process of its own, with its defaults. Calls arrive at fixed instants, whether
+or not those before are answered, and a latency begins at the instant at which the call was due: a
+service that falls behind cannot hide it. What is sent is encoded beforehand, and how late the
+callers themselves are is part of the figures. Every call is of another pod, and candidates have the
+victims that make room for it, beside pods that are nominated there; in enforce mode those that are
+named leave, as in a cluster that obeys. No follower runs, though: in the state victims stay on
+their way out, and pods that preempt stay nominated.
 """
 
 from __future__ import annotations
