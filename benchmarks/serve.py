@@ -153,7 +153,10 @@ class Watched:
     def _pids(self) -> list[int]:
         from tests.support.serving import children
 
-        return [self.pid, *children(self.pid)]
+        found = [self.pid]
+        for pid in found:  # which grows meanwhile
+            found += children(pid)
+        return found
 
 
 def _proc(pid: int, name: str) -> str:

@@ -158,7 +158,7 @@ def command(
     from policy.server.extender import child
 
     # It loads what it needs while this process does, on another core.
-    desks = child.start() if environment else None
+    desks = child.start(child.DESKS) if environment else None
     from policy.server import process
     from policy.server.security.tokens import TokenError
     from policy.server.startup import StartError

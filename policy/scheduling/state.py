@@ -158,6 +158,7 @@ class StateTracker:
         self._dry_run = dry_run
         self._followers: list[Callable[[Transition], None]] = []
         self._ahead: Row[Any, Any] | None = None
+        self._doubtful = False  #: has a commit failed since the state was read?
         self.state = journal.load(now_ms=clock())
 
     def follow(self, follower: Callable[[Transition], None]) -> None:
@@ -167,6 +168,7 @@ class StateTracker:
     def refresh(self) -> None:
         """Take over what others changed."""
         self.settle()
+        self._doubtful = False
         if not self._dry_run:
             delta = self._journal.delta(self.state.revision)
             self._move(self.state.advance(delta), delta.changes)
@@ -186,6 +188,8 @@ class StateTracker:
         In a dry run nothing is recorded. Raises Contended, naming the `subject`.
         """
         self.settle()
+        if self._doubtful:
+            self.refresh()
         for attempt in range(ATTEMPTS):
             if attempt and not wanted():
                 return None
@@ -218,20 +222,25 @@ class StateTracker:
         the state that this leads to. That is recorded when the commit has ended, and proposed again
         where it failed. `settle` waits. Followers hear of a step when it is committed.
 
-        propose: what comes next, None where nothing does. record: all of them or none; raises
-        StateMoved at once where others were faster, and all are proposed again. more: may another
-        one be proposed before these are recorded? again: called before anything is proposed again
-        because the commit before failed, with what it raised. None where nothing is proposed.
-        Raises Contended, naming the `subject`. Not for a dry run.
+        propose: what comes next, None where nothing does. record: all of them or none. Where others
+        were faster it raises StateMoved at once, and all are proposed again; or the commit does,
+        and whoever waits for that has to propose them again. more: may another one be proposed
+        before these are recorded? again: called before anything is proposed again because the
+        commit before failed, with what it raised. None where nothing is proposed. Raises Contended,
+        naming the `subject`. Not for a dry run.
         """
         for _ in range(ATTEMPTS):
+            failure = self.settle_if_done()
+            if failure is not None:
+                again(failure)
+            if self._doubtful:
+                self.refresh()
             made, supposed = self._row(self.supposed, propose, more)
             if not made:
                 return None
             failure = self.settle()
             if failure is not None:
                 again(failure)
-                self.refresh()  # it may be in the record all the same
                 continue
             try:
                 commit = record(made)
@@ -264,13 +273,18 @@ class StateTracker:
         failure = ahead.commit.exception()
         if failure is None:
             self._follow(ahead)
+        else:
+            # What was derived from the state serves the next attempt as well.
+            self.state = ahead.made[0].state
+            self._doubtful = True  # it may be in the record all the same
         self._ahead = None
         return failure
 
-    def settle_if_done(self) -> None:
-        """Keep nothing of a commit that has ended."""
-        if self._ahead is not None and self._ahead.commit.done():
-            self.settle()
+    def settle_if_done(self) -> BaseException | None:
+        """Keep nothing of a commit that has ended; what it raised where it failed."""
+        if self._ahead is None or not self._ahead.commit.done():
+            return None
+        return self.settle()
 
     def _row(
         self,

@@ -8,6 +8,7 @@ unchanged: text, integers, booleans, None.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -326,7 +327,7 @@ class Asked:
         return found
 
 
-def execute(connection: Connection, statement: str, values: Row = ()) -> None:
+def execute(connection: Connection, statement: str, values: Values = ()) -> None:
     """One statement, whose values stand for `?` and whose answer says nothing.
 
     Raises SQLAlchemy's errors; in a block of `together`, whatever is read next, or its end, does.
@@ -361,13 +362,21 @@ def among(connection: Connection, texts: Iterable[str]) -> tuple[str, Any]:
 
 @cache
 def _marked(statement: str, dialect: str) -> str:
-    return statement.replace("?", "%s") if dialect == "postgresql" else statement
+    if dialect != "postgresql":
+        return statement
+    numbers = count(1)
+    return _MARK.sub(lambda _: f"${next(numbers)}", statement)
+
+
+_MARK: Final = re.compile(r"\?")
 
 
 class Driver:
     """A cursor of the driver itself, whose errors become SQLAlchemy's.
 
-    A class: a decision goes through two dozen of them, and a generator takes twice as long.
+    On Postgres it takes statements as the server does, with values for `$1` and so on: otherwise
+    the driver takes long ones apart each time. A class: a decision goes through two dozen of them,
+    and a generator takes twice as long.
     """
 
     __slots__ = ("_connection", "_cursor", "_statement", "_streams")
@@ -376,15 +385,14 @@ class Driver:
         """streams: Postgres keeps what was not read yet of the answer."""
         self._connection = connection
         self._statement = statement
-        self._streams = streams and connection.dialect.name == "postgresql"
+        self._streams = streams
 
     def __enter__(self) -> Any:
         raw: Any = self._connection.connection.dbapi_connection
-        if self._streams:
-            self._cursor = raw.cursor(f"stream_{next(_NUMBERS)}")
-            self._cursor.itersize = _ROWS_PER_FETCH
-        else:
+        if self._connection.dialect.name != "postgresql":
             self._cursor = raw.cursor()
+        else:
+            self._cursor = _postgres_cursor(raw, streams=self._streams)
         return self._cursor
 
     def __exit__(self, kind: type | None, exc: BaseException | None, _: object) -> None:
@@ -403,6 +411,16 @@ class Driver:
             raise DBAPIError.instance(
                 self._statement, None, exc, error, connection_invalidated=lost
             ) from exc
+
+
+def _postgres_cursor(raw: Any, *, streams: bool) -> Any:
+    from psycopg import RawCursor, RawServerCursor
+
+    if not streams:
+        return RawCursor(raw)
+    cursor = RawServerCursor(raw, f"stream_{next(_NUMBERS)}")
+    cursor.itersize = _ROWS_PER_FETCH
+    return cursor
 
 
 @contextmanager
@@ -456,8 +474,7 @@ def _write_at_once(
     if every:
         statement = _writing_at_once(tables, changes, connection.dialect)
         arrays = [_array(column) for rows in every for column in zip(*rows, strict=True)]
-        with Driver(connection, statement) as cursor:
-            cursor.execute(statement, arrays)
+        execute(connection, statement, arrays)
 
 
 @cache
@@ -475,14 +492,13 @@ def _writing_at_once(
 def _unnested(columns: Iterable[Column[Any]], dialect: Dialect) -> str:
     # Without the collation, which an array does not have.
     kinds = (column.type.compile(dialect).partition(" ")[0] for column in columns)
-    return f"unnest({', '.join(f'%s::{kind}[]' for kind in kinds)})"
+    return f"unnest({', '.join(f'?::{kind}[]' for kind in kinds)})"
 
 
 def _insert_columns(connection: Connection, statement: str, rows: Iterable[Values]) -> None:
-    with Driver(connection, statement) as cursor:
-        remaining = iter(rows)
-        while part := list(islice(remaining, _ROWS_PER_STATEMENT)):
-            cursor.execute(statement, [_array(column) for column in zip(*part, strict=True)])
+    remaining = iter(rows)
+    while part := list(islice(remaining, _ROWS_PER_STATEMENT)):
+        execute(connection, statement, [_array(column) for column in zip(*part, strict=True)])
 
 
 def _array(column: Iterable[Any]) -> str:

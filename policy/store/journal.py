@@ -9,6 +9,7 @@ from policy.cluster.digest import Change, HistoryFigures
 from policy.cluster.snapshot import Snapshot
 from policy.decision.groups import GroupDecision
 from policy.decision.model import Decision
+from policy.decision.record import record_of
 from policy.rules.ruleset import RuleSet
 from policy.scheduling.state import State, StateDelta, StateMoved
 from policy.store.errors import StaleRevision
@@ -157,14 +158,17 @@ class StoreJournal:
             return write(
                 self._cluster,
                 [
-                    DecidedPod(decision=decision, changes=changes, at_ms=self._clock())
+                    DecidedPod(
+                        record=record_of(decision, keep=rules.audit_candidates),
+                        changes=changes,
+                        at_ms=self._clock(),
+                    )
                     for decision, changes in decided
                 ],
                 expected_revision=expected_revision,
                 rules=rules,
                 environment=self._environment,
                 actor=self._actor,
-                candidates_kept=rules.audit_candidates,
                 origin=self._origin,
             )
         except (StaleRevision, RuleSetChanged) as stale:

@@ -17,6 +17,7 @@ from policy.server.extender.desk import Desk
 from policy.server.extender.spool import Spool
 from policy.store import Store
 from tests.support import serving
+from tests.support.recording import recorder_of
 
 _LIMIT_SECONDS = 120
 _NEVER = 3600.0
@@ -32,20 +33,22 @@ def wait_for(fact: Callable[[], bool], what: str) -> None:
 @contextmanager
 def desk(store: Store, folder: Path, *, poll_seconds: float) -> Iterator[Desk]:
     """A desk that has loaded its state."""
-    made = Desk(
-        store,
-        "prod",
-        clock=lambda: serving.NOW_MS,
-        spool=Spool(folder / "spool"),
-        poll_seconds=poll_seconds,
-        ending=threading.Event(),
-    )
-    made.open()
-    try:
-        wait_for(lambda: made.state is not None, made.problem)
-        yield made
-    finally:
-        assert made.close(seconds=60)
+    with recorder_of(store) as recorder:
+        made = Desk(
+            store,
+            "prod",
+            clock=lambda: serving.NOW_MS,
+            recorder=recorder,
+            spool=Spool(folder / "spool"),
+            poll_seconds=poll_seconds,
+            ending=threading.Event(),
+        )
+        made.open()
+        try:
+            wait_for(lambda: made.state is not None, made.problem)
+            yield made
+        finally:
+            assert made.close(seconds=60)
 
 
 def written_by_another(url: str, name: str) -> int:

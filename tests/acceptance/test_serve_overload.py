@@ -19,6 +19,7 @@ from policy.server.extender.spool import Spool
 from policy.store import Store
 from policy.store.model.decisions import CallMode
 from tests.support import serving
+from tests.support.recording import recorder_of
 from tests.support.serving import preempts
 
 _ENOUGH = 120.0
@@ -31,16 +32,18 @@ def store(database_url: str) -> Iterator[Store]:
 
 
 @pytest.fixture
-def desk(store: Store, tmp_path: Path) -> Desk:
+def desk(store: Store, tmp_path: Path) -> Iterator[Desk]:
     """One that takes calls and does not work yet."""
-    return Desk(
-        store,
-        "prod",
-        clock=lambda: serving.NOW_MS,
-        spool=Spool(tmp_path / "spool"),
-        poll_seconds=60,
-        ending=threading.Event(),
-    )
+    with recorder_of(store) as recorder:
+        yield Desk(
+            store,
+            "prod",
+            clock=lambda: serving.NOW_MS,
+            recorder=recorder,
+            spool=Spool(tmp_path / "spool"),
+            poll_seconds=60,
+            ending=threading.Event(),
+        )
 
 
 def a_call(number: int, *, seconds: float) -> PreemptCall:

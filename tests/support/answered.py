@@ -18,6 +18,7 @@ from policy.store import Store
 from policy.store.model.decisions import CallMode
 from policy.store.observed import ObservationRow
 from tests.support.builders import NOW_MS
+from tests.support.recording import recorder_of
 
 SECOND = 1000
 
@@ -62,8 +63,9 @@ def answer(store: Store, mode: CallMode = CallMode.ENFORCE) -> None:
     body = msgspec.json.encode({"Pod": HIGH, "NodeNameToMetaVictims": offered})
     request = read_preempt(body)
     call = PreemptCall(request=request, mode=mode, caller="", arrived_ms=NOW_MS, seconds=60)
-    decided = Decider(store, "prod", clock=lambda: NOW_MS).decide([_question(call)])
-    (made,) = decided.answered.result()
+    with recorder_of(store) as recorder:
+        decider = Decider(store, "prod", clock=lambda: NOW_MS, recorder=recorder)
+        (made,) = decider.decide([_question(call)]).answered.result()
     assert (made.decision.node, made.decision.effects.evict) == ("n1", ("shop/a",))
 
 

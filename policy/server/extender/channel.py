@@ -1,21 +1,15 @@
-"""What the service and the process of its desks say to one another, over one socket.
-
-A frame is a head of sixteen bytes (the number of the call that it is about, 0 for none; the length
-of the message; the length of the body), the message in MessagePack, and a body.
-"""
+"""What the service and the process of its desks say to one another, with numbers of calls."""
 
 from __future__ import annotations
 
 import asyncio
-import struct
 from typing import Any, BinaryIO, Final
 
 import msgspec
 
+from policy.server.extender import frames
 from policy.server.extender.wire import PreemptRequest
 from policy.typed import prepared
-
-_HEAD: Final = struct.Struct("!QII")
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,35 +112,22 @@ an error of the system; one that was not foreseen, which the log has."""
 ToDesks = Begin | Call | Body | GiveUp | Ending | Stop
 FromDesks = Answered | Failed | BodyNeeded | GivenUp | Status
 
-_ENCODE: Final = msgspec.msgpack.Encoder().encode
 _TO_DESKS: Final = msgspec.msgpack.Decoder(prepared(ToDesks))
 _FROM_DESKS: Final = msgspec.msgpack.Decoder(prepared(FromDesks))
 
 
 def frame(message: ToDesks | FromDesks, *, call: int = 0, body: bytes = b"") -> bytes:
     """The bytes of a message. call: the number of the call that it is about."""
-    said = _ENCODE(message)
-    return b"".join((_HEAD.pack(call, len(said), len(body)), said, body))
+    return frames.frame(message, number=call, body=body)
 
 
 def read(file: BinaryIO) -> tuple[ToDesks, int, bytes] | None:
     """The next message to the desks, the number of its call, and its body; None at the end."""
-    try:
-        head = file.read(_HEAD.size)
-        if len(head) < _HEAD.size:
-            return None
-        call, size, more = _HEAD.unpack(head)
-        said, body = file.read(size), file.read(more)
-    except ConnectionResetError:  # the service was killed before it had read all answers
-        return None
-    if len(said) + len(body) < size + more:
-        return None
-    message: ToDesks = _TO_DESKS.decode(said)
-    return message, call, body
+    return frames.read(file, _TO_DESKS)
 
 
 async def arrived(reader: asyncio.StreamReader) -> tuple[FromDesks, int, bytes]:
     """The next message from the desks. Raises IncompleteReadError at the end, and OSError."""
-    call, size, more = _HEAD.unpack(await reader.readexactly(_HEAD.size))
+    call, size, more = frames.HEAD.unpack(await reader.readexactly(frames.HEAD.size))
     message: Any = _FROM_DESKS.decode(await reader.readexactly(size))
     return message, call, await reader.readexactly(more) if more else b""

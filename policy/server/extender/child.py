@@ -1,4 +1,8 @@
-"""Starts the process of the desks, before anything is loaded that takes long: see `desks`."""
+"""Starts the processes of the extender, before anything is loaded that takes long.
+
+The service starts the one of its desks (see `desks`), and that one the one that records (see
+`recorder`).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,8 @@ import subprocess
 import sys
 from typing import Final, NamedTuple
 
-_MODULE: Final = "policy.server.extender.worker"
+DESKS: Final = "policy.server.extender.worker"
+RECORDER: Final = "policy.server.extender.recording"
 _SIGNALS: Final = frozenset({signal.SIGINT, signal.SIGTERM})
 
 
@@ -20,7 +25,7 @@ class Child(NamedTuple):
     socket: socket.socket
 
 
-def start() -> Child:
+def start(module: str) -> Child:
     """A process that loads what it needs and then waits for its first message. Raises OSError.
 
     Its command line names a module and nothing else: any user of the machine may read that, and
@@ -32,7 +37,7 @@ def start() -> Child:
     try:
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", _MODULE],
+                [sys.executable, "-P", "-m", module],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},

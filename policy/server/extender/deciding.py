@@ -2,8 +2,8 @@
 
 A commit costs as much as a decision or more. Questions that wait are decided in a row, each on the
 state that the one before leads to, and recorded in one transaction: all of them, or none. No answer
-is given before that. While a row is committed, which waits for the disk, the next one is decided;
-where the commit fails it is decided again.
+is given before that. While a row is recorded, by a process of its own, the next one is decided;
+where that fails it is decided again.
 """
 
 from __future__ import annotations
@@ -17,25 +17,27 @@ from functools import partial
 from typing import Final
 
 from policy.cluster.digest import Change
-from policy.cluster.objects import Pod
+from policy.cluster.objects import ClusterObject, Pod
 from policy.cluster.snapshot import Snapshot
 from policy.decision.model import Decision, Outcome
+from policy.decision.record import DecisionRecord, record_of
 from policy.preemption import messages
 from policy.preemption.decide import DecisionError, decide
 from policy.rules import RuleSet
 from policy.scheduling.effects import changes_of
-from policy.scheduling.state import Proposal, State, StateMoved, StateTracker
+from policy.scheduling.state import Contended, Proposal, State, StateMoved, StateTracker
 from policy.server.extender.brought import BodyNeeded, brought
 from policy.server.extender.call import GivenUp
+from policy.server.extender.record_channel import DecidedCall, Row
+from policy.server.extender.recorder import Recorder, RulesMoved
 from policy.server.extender.warming import warmed
 from policy.server.extender.wire import BadRequest, PreemptRequest
 from policy.server.tracing import UNTRACED, Trace
-from policy.store import StaleRevision, Store
+from policy.store import Store
 from policy.store.journal import StoreJournal
 from policy.store.model.decisions import Origin, Recorded, ServedCall
 from policy.store.model.state import Cause
-from policy.store.record.decisions import DecidedPod
-from policy.store.record.environments import RuleSetChanged
+from policy.store.record.rule_sets import RuleSetText
 
 log = logging.getLogger("policy.server")
 
@@ -62,6 +64,8 @@ class WaitingRequest:
     reopen: Callable[[], None] = lambda: None
     #: may it wait for a newer state? Gets the pods taken over from the request by now
     hold: Callable[[tuple[str, ...]], bool] = lambda taken: False
+    #: it will be decided once more. Gets those pods, too
+    again: Callable[[tuple[str, ...]], None] = lambda taken: None
     trace: Trace = UNTRACED
 
 
@@ -80,7 +84,8 @@ class Decided:
 
     questions: Sequence[WaitingRequest]
     others: Sequence[NotDecidable | Held]
-    #: in the record, when their commit has ended; raises StoreError where it failed
+    #: in the record, when their commit has ended. It raises StateMoved where they are to be decided
+    #: again, and otherwise what `Recorder.record` does.
     answered: Future[list[Answered]]
 
 
@@ -103,9 +108,12 @@ class Held:
 class Decider:
     """Decides by the active rules of one environment, on the state of its cluster."""
 
-    def __init__(self, store: Store, environment: str, *, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, store: Store, environment: str, *, clock: Callable[[], int], recorder: Recorder
+    ) -> None:
         """Loads the state. Raises StoreError. clock: milliseconds since 1970 UTC."""
         self._store = store
+        self._recorder = recorder
         self._environment = environment
         self._clock = clock
         self._cluster = store.read.environment(environment).cluster
@@ -119,6 +127,8 @@ class Decider:
             cause=Cause.EXTENDER,
         )
         self._rules: RuleSet | None = self._journal.active_rules()
+        self._rules_moved = False  #: is another rule set active by now?
+        self._contended = False  #: was somebody faster than the last row?
         self._tracker = StateTracker(self._journal, clock=clock)
         self._warm_up()
         #: by key, pods that wait for a decision that changes nothing, and what they were before
@@ -179,18 +189,27 @@ class Decider:
             self._tracker.change(as_before, source=ACTOR)
             self._returned.clear()
 
-    def record_late(self, question: WaitingRequest) -> Decided:
-        """Decide a call that was answered before, on the newest state.
+    def record_late(self, question: WaitingRequest) -> list[Answered]:
+        """Decide and record a call that was answered before, on the newest state.
 
-        Raises StoreError, Contended.
+        Raises BadRequest and DecisionError where it is no question that can be decided, StoreError,
+        Contended, RecorderError.
         """
+        failure: Exception | None = None
         for _ in range(_LATE_ATTEMPTS):
             # On an older state its pod would seem to be there, and be gone when it is decided.
             self.refresh()
             decided = self.decide([question])
-            if not any(isinstance(one, NotDecidable) for one in decided.others):
-                break
-        return decided
+            refused = [one.reason for one in decided.others if isinstance(one, NotDecidable)]
+            if refused:
+                failure = refused[0]
+                continue
+            try:
+                return decided.answered.result()
+            except StateMoved as exc:
+                failure = Contended(str(exc))
+        assert failure is not None
+        raise failure
 
     def decide(self, questions: Sequence[WaitingRequest]) -> Decided:
         """Decide and record the first questions, as many as go together.
@@ -199,8 +218,10 @@ class Decider:
         """
         self.see_off()
         row = _Row(questions[: _together(questions)])
-        if self._rules is None or self._rules.history_needs:
-            # Figures of the past are read from the record, with the row before in it.
+        self._take_rules()
+        if self._rules is None or self._rules.history_needs or self._contended:
+            # Figures of the past are read from the record, with the row before in it. And where
+            # somebody is faster, two rows would be decided in vain instead of one.
             self._tracker.settle()
         self._take_over(row)
         self._tracker.commit_row(
@@ -211,6 +232,14 @@ class Decider:
             again=lambda _: row.restart(),
         )
         return row.result()
+
+    def _take_rules(self) -> None:
+        # What is recorded is checked against the active rules in its own transaction: only where
+        # these are others by now they are read again.
+        if self._rules_moved:
+            self._rules_moved = False
+            self._rules = None
+        self._rules = self._rules or self._journal.active_rules()
 
     def _take_over(self, row: _Row) -> None:
         """Record the pods that the requests know better than the state does."""
@@ -246,9 +275,7 @@ class Decider:
     def _proposed(self, row: _Row, state: State) -> Proposal[Decision] | None:
         """The decision of the next question of the row; None behind the last one."""
         if not row.decided:
-            # What is recorded is checked against the active rules in its own transaction: only
-            # where these are others by now they are read again.
-            self._rules = self._rules or self._journal.active_rules()
+            self._take_rules()
             row.rules = self._rules
         rules = row.rules
         assert rules is not None  # an environment of a desk has active rules
@@ -278,45 +305,65 @@ class Decider:
                 },
             )
             changes = changes_of(base.snapshot, decision) if question.effective else ()
-            # All that it says is worked out here, while the row before is committed.
-            _ = decision.digest
+            # All that is kept of it is worked out here, while the row before is recorded.
+            row.records.append(record_of(decision, keep=rules.audit_candidates))
             return Proposal(state=base, result=decision, changes=changes)
         return None
 
     def _record(self, row: _Row, made: Sequence[Proposal[Decision]]) -> Future[list[Recorded]]:
-        """Record the row as far as it was decided. Raises StateMoved: decide it again."""
+        """Have the row recorded as far as it was decided."""
         rules, began_ns = row.rules_of(made), time.time_ns()
-        try:
-            commit = self._store.record.decision_group_ahead(
-                self._cluster,
-                [
-                    DecidedPod(
-                        decision=proposal.result,
-                        changes=proposal.changes,
+        commit = self._recorder.record(
+            Row(
+                cluster=self._cluster,
+                environment=self._environment,
+                actor=row.decided[0].caller or ACTOR,
+                rules=RuleSetText.of(rules),
+                expected_revision=made[0].state.revision,
+                decided=[
+                    DecidedCall(
+                        record=record,
+                        pods=[(key, _pod(obj)) for _, key, obj in proposal.changes],
                         at_ms=self._clock(),
                         served=question.served(proposal.result, row.taken.get(question, ())),
                     )
-                    for question, proposal in zip(row.decided, made, strict=True)
+                    for question, record, proposal in zip(
+                        row.decided, row.records, made, strict=True
+                    )
                 ],
-                expected_revision=made[0].state.revision,
-                rules=rules,
-                environment=self._environment,
-                actor=row.decided[0].caller or ACTOR,
-                candidates_kept=rules.audit_candidates,
-                origin=Origin.EXTENDER,
-                last=row.claim,
-            )
-        except (StaleRevision, RuleSetChanged, GivenUp) as exc:
-            if isinstance(exc, RuleSetChanged):
-                self._rules = None
-            row.restart()
-            raise StateMoved(str(exc)) from exc
-        except BaseException:
-            row.restart()
-            raise
+            ),
+            claim=row.claim,
+        )
         decisions = [proposal.result for proposal in made]
-        commit.add_done_callback(partial(row.committed, decisions, began_ns))
-        return commit
+        told: Future[list[Recorded]] = Future()
+        commit.add_done_callback(partial(self._ended, row, decisions, began_ns, told))
+        return told
+
+    def _ended(
+        self,
+        row: _Row,
+        decisions: Sequence[Decision],
+        began_ns: int,
+        told: Future[list[Recorded]],
+        commit: Future[list[Recorded]],
+    ) -> None:
+        """A commit has ended. Whoever waits for that hears it when the row's calls have."""
+        failure = commit.exception()
+        self._contended = isinstance(failure, StateMoved)
+        if isinstance(failure, RulesMoved):
+            self._rules_moved = True
+        try:
+            row.committed(decisions, began_ns, commit)
+        finally:
+            if failure is None:
+                told.set_result(commit.result())
+            else:
+                told.set_exception(failure)
+
+
+def _pod(obj: ClusterObject | None) -> Pod | None:
+    assert obj is None or isinstance(obj, Pod)  # decisions change nothing else
+    return obj
 
 
 class _Row:
@@ -328,6 +375,7 @@ class _Row:
         self.taken: dict[WaitingRequest, tuple[str, ...]] = {}
         self.refused: dict[WaitingRequest, BadRequest | BodyNeeded | DecisionError] = {}
         self.decided: list[WaitingRequest] = []  #: in this attempt
+        self.records: list[DecisionRecord] = []  #: of `decided`
         self.held: list[Held] = []  #: in this attempt
         self._answered: Future[list[Answered]] = Future()
         self._next = 0
@@ -349,14 +397,20 @@ class _Row:
 
     def claim(self) -> None:
         """Claim all that is decided. Raises GivenUp where one of it was answered meanwhile."""
-        for question in self.decided:
-            question.claim()
+        try:
+            for question in self.decided:
+                question.claim()
+        except GivenUp:
+            self._reopen()
+            raise
 
     def restart(self) -> None:
-        """Nothing was written."""
+        """Nothing was sent to be recorded."""
+        self.decided, self.records, self.held, self._next = [], [], [], 0
+
+    def _reopen(self) -> None:
         for question in self.decided:
             question.reopen()
-        self.decided, self.held, self._next = [], [], 0
 
     def committed(
         self, decisions: Sequence[Decision], began_ns: int, commit: Future[list[Recorded]]
@@ -364,8 +418,10 @@ class _Row:
         """Called by the thread that waited for the commit, when that has ended."""
         failure = commit.exception()
         if failure is not None:
-            for question in self.decided:
-                question.reopen()
+            self._reopen()
+            if isinstance(failure, StateMoved):
+                for question in self.decided:
+                    question.again(self.taken.get(question, ()))
             self._answered.set_exception(failure)
             return
         answered = []
@@ -380,7 +436,7 @@ class _Row:
         self._answered.set_result(answered)
 
     def result(self) -> Decided:
-        """What became of the row; all of it is recorded, but for the end of the commit."""
+        """What became of the row; what was decided is on its way into the record."""
         refused = [NotDecidable(question=q, reason=reason) for q, reason in self.refused.items()]
         if not self.decided:
             self._answered.set_result([])

@@ -11,6 +11,7 @@ import logging
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -21,7 +22,7 @@ from typing import Final
 from policy.cluster import collector
 from policy.decision.model import Decision, OfferedNode, Outcome
 from policy.preemption.decide import DecisionError
-from policy.scheduling.state import Contended, State
+from policy.scheduling.state import Contended, State, StateMoved
 from policy.server.extender.brought import BodyNeeded
 from policy.server.extender.call import PreemptCall, Said
 from policy.server.extender.deciding import (
@@ -31,6 +32,7 @@ from policy.server.extender.deciding import (
     NotDecidable,
     WaitingRequest,
 )
+from policy.server.extender.recorder import Recorder
 from policy.server.extender.spool import Spool, SpooledCall, Waiting
 from policy.server.extender.wire import BadRequest, PreemptRequest, answer, read_preempt
 from policy.store import Store, StoreError
@@ -46,7 +48,7 @@ _APART: Final = 0.01
 """Seconds between the beginnings of two rows: calls that come faster share a commit, which costs
 as much as a decision. A scheduler by itself hardly ever asks again within that."""
 
-_FAR_APART: Final = 0.02
+_FAR_APART: Final = 0.014
 """The same where rows are shared already and take most of the time: what a row costs beside its
 decisions is then paid by more of them, which leaves time to spare."""
 
@@ -77,6 +79,7 @@ class Desk:
         environment: str,
         *,
         clock: Callable[[], int],
+        recorder: Recorder,
         spool: Spool,
         poll_seconds: float,
         ending: threading.Event,
@@ -90,6 +93,7 @@ class Desk:
         self._store = store
         self._environment = environment
         self._clock = clock
+        self._recorder = recorder
         self._spool = spool
         self._poll = poll_seconds
         self._ending = ending
@@ -99,6 +103,7 @@ class Desk:
         self._moved = threading.Event()
         self._decider: Decider | None = None
         self._held: dict[WaitingRequest, PreemptCall] = {}  #: calls that wait for a newer state
+        self._again: deque[PreemptCall] = deque()  #: calls of rows on a state that had moved
         self._tried = 0  #: revision on which those were decided last
         self._looked = time.monotonic()
         self._begun = 0.0  #: when the last row was taken
@@ -164,6 +169,7 @@ class Desk:
                     and not self._calls.empty()
                 ):
                     taken.append(self._calls.get())
+            self._serve_again()
             self._serve([call for call in taken if isinstance(call, PreemptCall)])
             if self._decider is not None:
                 self._decider.settle_if_done()
@@ -172,6 +178,9 @@ class Desk:
             if ends:
                 self._put_again()
                 self._settle()
+                while self._again:
+                    self._serve_again()
+                    self._settle()
                 return
             if time.monotonic() - self._looked > self._pause:
                 self._look_around()
@@ -204,7 +213,12 @@ class Desk:
         """
         if self._decider is None:
             try:
-                self._decider = Decider(self._store, self._environment, clock=self._clock)
+                self._decider = Decider(
+                    self._store,
+                    self._environment,
+                    clock=self._clock,
+                    recorder=self._recorder,
+                )
                 # The state lives as long as the process: the collector need not walk it.
                 collector.freeze()
                 self.problem = ""
@@ -243,6 +257,11 @@ class Desk:
         except (StoreError, Contended) as exc:
             self.problem = str(exc)
         self._changed()
+
+    def _serve_again(self) -> None:
+        """Decide once more what was decided on a state that others had changed by then."""
+        if self._again:
+            self._serve([self._again.popleft() for _ in range(len(self._again))])
 
     def _serve(self, calls: Sequence[PreemptCall]) -> None:
         """Answer the calls in the order in which they came."""
@@ -317,7 +336,9 @@ class Desk:
         """Answer a row, whose commit has ended; called by the thread that waited for it."""
         self._lasts += _NEWEST_PART * (time.monotonic() - began - self._lasts)
         failure = answered.exception()
-        if failure is not None:
+        if isinstance(failure, StateMoved):
+            self._again.extend(row.values())
+        elif failure is not None:
             self._fail(list(row.values()), failure)
         else:
             for result in answered.result():
@@ -369,18 +390,16 @@ class Desk:
         try:
             request = read_preempt(call.body)
             if not self._store.read.call_recorded(request.digest, arrived_ms=call.arrived_ms):
+                before: list[str] = []
                 question = WaitingRequest(
                     request=request,
                     body=call.body,
                     caller=call.caller,
                     effective=False,
-                    served=lambda _, taken: _late(call, request, taken),
+                    served=lambda _, taken: _late(call, request, (*before, *taken)),
+                    again=before.extend,
                 )
-                decided = decider.record_late(question)
-                for result in decided.others:
-                    if isinstance(result, NotDecidable):
-                        raise result.reason
-                decided.answered.result()
+                decider.record_late(question)
         except (BadRequest, DecisionError) as exc:
             log.warning("a spooled call is no question that can be decided: %s", exc)
         self._spool.done(waiting)
@@ -416,6 +435,7 @@ def _question(call: PreemptCall) -> WaitingRequest:
         claim=call.claim,
         reopen=call.reopen,
         hold=call.hold,
+        again=call.keep,
         trace=call.trace,
     )
 

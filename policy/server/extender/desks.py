@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from policy.server.extender import channel
 from policy.server.extender.channel import Answered, BodyNeeded, Call, Failed, GivenUp, Status
-from policy.server.extender.child import Child, start
+from policy.server.extender.child import DESKS, Child, start
 from policy.server.extender.wire import BadRequest
 from policy.server.http import Failure, in_thread, unforeseen
 from policy.server.tracing import Trace
@@ -69,7 +69,7 @@ class Desks:
 
     def start(self, environment: str = "") -> None:
         """Let the process begin. environment: whose state it loads at once. Raises OSError."""
-        child = self._child = self._child or start()
+        child = self._child = self._child or start(DESKS)
         if environment:
             self._expect(environment)
         begin = channel.Begin(

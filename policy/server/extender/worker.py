@@ -26,6 +26,7 @@ from policy.server.extender import channel
 from policy.server.extender.call import PreemptCall, Said
 from policy.server.extender.channel import Step
 from policy.server.extender.desk import Desk, Overloaded
+from policy.server.extender.recorder import RecordingProcess
 from policy.server.extender.spool import Spool
 from policy.server.extender.wire import BadRequest
 from policy.server.interpreter import clock_ms
@@ -82,6 +83,7 @@ class _Worker:
         self._to_service = to_service
         self._poll_seconds = begin.poll_seconds
         self._store = Store.opened_elsewhere(begin.db)
+        self._recording = RecordingProcess(db=begin.db)
         self._spool = Spool(Path(begin.spool))
         self._desks: dict[str, Desk] = {}
         #: that have no answer yet, by number
@@ -147,6 +149,7 @@ class _Worker:
         end = time.monotonic() + _CLOSING_SECONDS
         for desk in self._desks.values():
             desk.close(seconds=max(0.1, end - time.monotonic()))
+        self._recording.close()
         self._store.close()
 
     def _desk(self, environment: str) -> Desk:
@@ -156,6 +159,7 @@ class _Worker:
                 self._store,
                 environment,
                 clock=clock_ms,
+                recorder=self._recording.recorder,
                 spool=self._spool,
                 poll_seconds=self._poll_seconds,
                 ending=self.ending,

@@ -18,7 +18,7 @@ from policy.cluster import canonical
 from policy.cluster.digest import Change
 from policy.decision.groups import GroupDecision
 from policy.decision.model import Decision
-from policy.decision.record import Keep, record_of, values_of
+from policy.decision.record import DecisionRecord, Keep, record_of, values_of
 from policy.store import bulk, identity, rows
 from policy.store.decision_rows import DecisionPlace, rows_of
 from policy.store.errors import StoreError
@@ -42,7 +42,7 @@ DEFAULT_CANDIDATES_KEPT: Final = 10
 class DecidedPod:
     """A decision with what it changes, made on the state that the one before it led to."""
 
-    decision: Decision
+    record: DecisionRecord
     changes: Sequence[Change]
     at_ms: int
     queue: QueueInfo = QueueInfo()  # noqa: RUF009 (frozen)
@@ -86,7 +86,7 @@ def record(
     SnapshotMismatch for a decision that was made on another state than that revision's.
     """
     decided = DecidedPod(
-        decision=decision,
+        record=record_of(decision, keep=candidates_kept),
         changes=changes,
         at_ms=at_ms,
         queue=queue or QueueInfo(),
@@ -100,7 +100,6 @@ def record(
         rules=rules,
         environment=environment,
         actor=actor,
-        candidates_kept=candidates_kept,
         cause=cause,
         origin=origin,
         last=last,
@@ -117,7 +116,6 @@ def record_group(
     rules: AnyRuleSet,
     environment: str = "",
     actor: str,
-    candidates_kept: Keep = DEFAULT_CANDIDATES_KEPT,
     cause: Cause = Cause.DECISION,
     origin: Origin = Origin.DECIDED,
     last: Callable[[], None] | None = None,
@@ -138,7 +136,6 @@ def record_group(
             rules=rules,
             environment=environment,
             actor=actor,
-            keep=candidates_kept,
             cause=cause,
             origin=origin,
             first_ms=decided[0].at_ms,
@@ -186,7 +183,6 @@ def record_hypothetical(
         rules=rules,
         environment=environment,
         actor=actor,
-        keep=candidates_kept,
         cause=Cause.DECISION,
         origin=origin,
         first_ms=at_ms,
@@ -196,7 +192,8 @@ def record_hypothetical(
     for one in every:
         basis = basis.supposing(one.supposed)
         if isinstance(one.decision, Decision):
-            decided = DecidedPod(decision=one.decision, changes=(), at_ms=at_ms)
+            kept = record_of(one.decision, keep=candidates_kept)
+            decided = DecidedPod(record=kept, changes=(), at_ms=at_ms)
             recorded.append(writer.add(decided, basis=basis, hypothetical=True))
         else:
             recorded.append(writer.suppose_cycle(one.decision, basis=basis, at_ms=at_ms))
@@ -215,7 +212,6 @@ class _Writer:
         rules: AnyRuleSet,
         environment: str,
         actor: str,
-        keep: Keep,
         cause: Cause,
         origin: Origin,
         first_ms: int,
@@ -225,7 +221,6 @@ class _Writer:
         self._connection = connection
         self._environment = environment
         self._actor = actor
-        self._keep = keep
         self._cause = cause
         self._origin = origin
         self._rules = RuleSetText.of(rules)
@@ -260,7 +255,7 @@ class _Writer:
 
     def add(self, one: DecidedPod, *, basis: Basis, hypothetical: bool = False) -> Recorded:
         """Make the rows of a decision that was made on the basis."""
-        decision, changes = one.decision, one.changes
+        decision, changes = one.record, one.changes
         subject = f"the decision of `{decision.preemptor}`"
         basis.require(
             decision.snapshot_digest,
@@ -297,7 +292,7 @@ class _Writer:
             # A call that was only watched, or answered otherwise, has evicted nothing.
             effective=revision is not None or self._origin is not Origin.EXTENDER,
         )
-        of_decision = rows_of(record_of(decision, keep=self._keep), place)
+        of_decision = rows_of(decision, place)
         self._totals.decision(of_decision)
         made = [(CYCLES, [cycle]), *of_decision]
         if one.served is not None:
@@ -379,7 +374,7 @@ class _Writer:
             "at_ms": one.at_ms,
             "actor": self._actor,
             "environment": self._environment,
-            "pod": one.decision.preemptor,
+            "pod": one.record.preemptor,
             "attempt": one.queue.attempt,
             "queued_ms": one.queue.queued_ms,
             "base_revision": base,
