@@ -136,8 +136,8 @@ async def load(
 
 @dataclass(slots=True)
 class Watched:
-    """The processes of the service together, seen from outside: the one that is called, and the
-    one that decides."""
+    """The processes of the service together, seen from outside: the one that is called, the one
+    that decides, and the one that records."""
 
     pid: int
     first_mib: float = 0.0

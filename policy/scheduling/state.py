@@ -173,6 +173,16 @@ class StateTracker:
             delta = self._journal.delta(self.state.revision)
             self._move(self.state.advance(delta), delta.changes)
 
+    def keep_up(self, head: int) -> None:
+        """Take over what others changed, where the newest revision is none that is known here.
+
+        Unlike `refresh` it does not wait for a commit that is under way, where that leads to it: if
+        the revision is somebody else's, the commit fails. head: number of the newest revision.
+        """
+        self.settle_if_done()
+        if self._doubtful or head > self.supposed.revision:
+            self.refresh()
+
     def commit(
         self,
         propose: Callable[[State], Proposal[T] | None],

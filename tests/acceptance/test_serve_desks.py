@@ -1,4 +1,4 @@
-"""The process that decides, and the one that schedulers call: how each ends, and what stays."""
+"""The processes that are called, that decide and that record: how each ends, and what stays."""
 
 from __future__ import annotations
 
@@ -76,13 +76,20 @@ def served(url: str, folder: Path, *options: object, **more: Any) -> Iterator[Se
         yield service
     finally:
         for pid in children(service.process.pid):
-            os.kill(pid, signal.SIGCONT)
+            for one in (pid, *children(pid)):
+                os.kill(one, signal.SIGCONT)
         service.stop()
 
 
 def decider(service: Serving) -> int:
     """The process that decides."""
     (pid,) = children(service.process.pid)
+    return pid
+
+
+def recorder(service: Serving) -> int:
+    """The process that records."""
+    (pid,) = children(decider(service))
     return pid
 
 
@@ -133,13 +140,14 @@ def test_the_service_ends_with_the_process_that_decides(
     options = ("--extender-mode", "enforce", "--deadline", 30)
     with served(a_cluster(database_url), tmp_path, *options) as service:
         service.ready()
-        pid = decider(service)
+        pid, beside = decider(service), recorder(service)
         answered, refused = under_load(service, lambda: os.kill(pid, signal.SIGKILL))
         assert service.process.wait(_ENOUGH) == 1
+        until(lambda: not runs(beside), "the process that records still runs")
         assert refused <= {503}
-        assert "the process that decides has ended by itself, with status -9" in (
-            service.log.read_text()
-        )
+        log = service.log.read_text()
+        assert "the process that decides has ended by itself, with status -9" in log
+        assert "Traceback" not in log
     assert list(tmp_path.glob("policy-spool/*")) == []
     with Store.open(database_url) as store:
         recorded = {row.preemptor for row in store.read.decisions("default")}
@@ -147,17 +155,38 @@ def test_the_service_ends_with_the_process_that_decides(
         assert store.ledger.verify().ok
 
 
-def test_the_process_that_decides_ends_with_the_service(
-    sqlite_url: str, tmp_path: Path, tried: Tried
+def test_the_service_ends_with_the_process_that_records(
+    database_url: str, tmp_path: Path, tried: Tried
 ) -> None:
+    """SIGKILL of it under load, which ends the one that decides."""
+    tried(Kind.KILL)
+    options = ("--extender-mode", "enforce", "--deadline", 30)
+    with served(a_cluster(database_url), tmp_path, *options) as service:
+        service.ready()
+        pid, beside = recorder(service), decider(service)
+        answered, refused = under_load(service, lambda: os.kill(pid, signal.SIGKILL))
+        assert service.process.wait(_ENOUGH) == 1
+        assert not runs(beside)
+        assert refused <= {503}
+        log = service.log.read_text()
+        assert "the process that records has ended by itself: so does the one that decides" in log
+        assert "Traceback" not in log
+    assert list(tmp_path.glob("policy-spool/*")) == []
+    with Store.open(database_url) as store:
+        recorded = {row.preemptor for row in store.read.decisions("default")}
+        assert answered - recorded == set()
+        assert store.ledger.verify().ok
+
+
+def test_both_processes_end_with_the_service(sqlite_url: str, tmp_path: Path, tried: Tried) -> None:
     """SIGKILL of the service under load: nothing is left behind that still writes."""
     tried(Kind.KILL)
     options = ("--extender-mode", "enforce", "--deadline", 30)
     with served(sqlite_url, tmp_path, *options) as service:
         service.ready()
-        pid = decider(service)
+        pids = decider(service), recorder(service)
         answered, _ = under_load(service, service.kill)
-        until(lambda: not runs(pid), "it still runs")
+        until(lambda: not any(map(runs, pids)), "they still run")
         assert "Traceback" not in service.log.read_text()
     with Store.open(sqlite_url) as store:
         recorded = {row.preemptor for row in store.read.decisions("default")}
@@ -189,15 +218,16 @@ def test_what_is_spooled_outlives_the_process_that_decides(sqlite_url: str, tmp_
         )
 
 
-def test_a_process_that_stands_still_decides_nothing_that_was_answered_otherwise(
-    sqlite_url: str, tmp_path: Path
+@pytest.mark.parametrize("one", [decider, recorder])
+def test_a_process_that_stands_still_records_nothing_that_was_answered_otherwise(
+    sqlite_url: str, tmp_path: Path, one: Callable[[Serving], int]
 ) -> None:
     """Nothing is heard of it, so `--on-failure` answers; awake again it records that answer."""
     spool = tmp_path / "policy-spool"
     options = ("--extender-mode", "enforce", "--deadline", 0.5)
     with served(sqlite_url, tmp_path, *options) as service:
         service.ready()
-        pid = decider(service)
+        pid = one(service)
         os.kill(pid, signal.SIGSTOP)
         assert service.preempt(a_call("high")) == {}
         assert len(list(spool.iterdir())) == 1
@@ -219,10 +249,10 @@ def test_a_process_that_stands_still_decides_nothing_that_was_answered_otherwise
 def test_a_signal_to_the_whole_group_ends_it_after_what_it_holds(
     sqlite_url: str, tmp_path: Path, number: signal.Signals
 ) -> None:
-    """Ctrl-C reaches both processes, and so do those signals that a supervisor sends to all."""
+    """Ctrl-C reaches all processes, and so do those signals that a supervisor sends to all."""
     with served(sqlite_url, tmp_path, "--deadline", 30, process_group=0) as service:
         service.ready()
-        pid = decider(service)
+        pids = decider(service), recorder(service)
         answered: list[dict[str, list[str]]] = []
         call = threading.Thread(target=lambda: answered.append(service.preempt(a_call("high"))))
         lock = sqlite3.connect(sqlite_url, isolation_level=None)
@@ -231,13 +261,13 @@ def test_a_signal_to_the_whole_group_ends_it_after_what_it_holds(
         time.sleep(0.5)
         os.killpg(service.process.pid, number)
         time.sleep(0.5)
-        assert (answered, runs(pid)) == ([], True)
+        assert (answered, [runs(pid) for pid in pids]) == ([], [True, True])
         lock.execute("ROLLBACK")
         lock.close()
         call.join()
         assert answered == [{"n0": ["uid-low"]}]
         assert service.process.wait(_ENOUGH) == 0
-        assert not runs(pid)
+        assert not any(map(runs, pids))
         assert "Traceback" not in service.log.read_text()
     with Store.open(sqlite_url) as store:
         assert [row.preemptor for row in store.read.decisions("default")] == ["shop/high"]
@@ -246,8 +276,15 @@ def test_a_signal_to_the_whole_group_ends_it_after_what_it_holds(
 def test_a_command_line_shows_no_database(sqlite_url: str, tmp_path: Path) -> None:
     """Any user of the machine may read it, and a URL may hold a password."""
     with served(sqlite_url, tmp_path) as service:
-        shown = Path(f"/proc/{decider(service)}/cmdline").read_bytes().decode().split("\0")
-    assert shown == [sys.executable, "-P", "-m", "policy.server.extender.worker", ""]
+        service.ready()
+        shown = [
+            Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+            for pid in (decider(service), recorder(service))
+        ]
+    assert shown == [
+        [sys.executable, "-P", "-m", f"policy.server.extender.{name}", ""]
+        for name in ("worker", "recording")
+    ]
 
 
 def test_a_service_that_no_scheduler_calls_has_one_process(sqlite_url: str, tmp_path: Path) -> None:

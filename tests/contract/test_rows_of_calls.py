@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -15,7 +17,7 @@ from policy.audit.replay import replay_all
 from policy.cluster.objects import Pod
 from policy.rules import RuleSet
 from policy.scheduling.state import StateMoved
-from policy.server.extender.call import PreemptCall
+from policy.server.extender.call import GivenUp, PreemptCall
 from policy.server.extender.deciding import (
     Answered,
     Decided,
@@ -24,6 +26,7 @@ from policy.server.extender.deciding import (
     WaitingRequest,
 )
 from policy.server.extender.desk import _question
+from policy.server.extender.recorder import RulesMoved
 from policy.server.extender.wire import read_preempt
 from policy.store import Cause, Store
 from policy.store.errors import StoreError
@@ -202,6 +205,59 @@ def test_two_that_decide_side_by_side_lose_and_double_nothing(
     assert sorted(given) == [f"default/w{i}" for i in range(SIZE)]
     assert sorted(map(str, given.values())) == [f"n{i}" for i in range(SIZE)]
     in_order(store, decisions=SIZE)
+
+
+def test_a_row_is_decided_again_by_the_rules_that_are_active_by_now(
+    store: Store, decider: MakeDecider
+) -> None:
+    """And so is the next one, which was decided on what the first would have led to."""
+    desk = decider(store)
+    options = {"at_ms": NOW_MS, "actor": "ann", "reason": "test", "source": "kube-1.20"}
+    store.record.activate("prod", rules=RuleSet.load("kube-1.20"), **options)
+    asked = [calls(0, 1), calls(2)]
+    rows = [desk.decide(questions) for questions in asked]
+    assert isinstance(rows[0].answered.exception(), RulesMoved)
+    given = [
+        chosen_at_last(desk, questions, row) for questions, row in zip(asked, rows, strict=True)
+    ]
+    assert sorted(given[0] | given[1]) == ["default/w0", "default/w1", "default/w2"]
+    assert {row.rule_set for row in store.read.decisions("default")} == {"kube-1.20"}
+    in_order(store, decisions=3)
+
+
+def test_what_is_not_claimed_is_not_recorded(store: Store, decider: MakeDecider) -> None:
+    """A call that is answered in another way while its row is written takes back the whole row."""
+    desk = decider(store)
+    (late, early) = calls(0, 1)
+    asked = [replace(late, claim=give_up), early]
+    with pytest.raises(StateMoved):
+        desk.decide(asked).answered.result()
+    assert store.read.decision_ids("default") == []
+    assert chosen(desk.decide([early])) == {"default/w1": "n0"}
+    in_order(store, decisions=1)
+
+
+def test_what_nobody_can_claim_any_more_is_not_recorded(store: Store) -> None:
+    """The process that decides ends while a row is written: the other one writes nothing more."""
+    reached, ended = threading.Event(), threading.Event()
+
+    def claim() -> None:
+        reached.set()
+        assert ended.wait(60)
+
+    with recorder_of(store) as recorder:
+        desk = Decider(store, "prod", clock=lambda: NOW_MS, recorder=recorder)
+        (asked,) = calls(0)
+        desk.decide([replace(asked, claim=claim)])
+        assert reached.wait(60)
+        recorder._socket.shutdown(socket.SHUT_WR)
+        ended.set()
+    assert store.read.decision_ids("default") == []
+    assert store.ledger.verify().ok
+
+
+def give_up() -> None:
+    raise GivenUp
 
 
 def with_objects(number: int, *nodes: int) -> WaitingRequest:

@@ -1,7 +1,6 @@
 """Starts the processes of the extender, before anything is loaded that takes long.
 
-The service starts the one of its desks (see `desks`), and that one the one that records (see
-`recorder`).
+The service starts that of its desks (see `desks`), which starts the one that records (`recorder`).
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ class Decider:
 
     def refresh(self) -> None:
         """Take over what others changed. Raises StoreError."""
-        self._tracker.refresh()
+        self._tracker.keep_up(self._store.state.head_revision(self._cluster))
 
     def settle(self) -> None:
         """Wait for the commit that is under way, if one is; nothing is left behind then.

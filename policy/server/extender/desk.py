@@ -48,7 +48,7 @@ _APART: Final = 0.01
 """Seconds between the beginnings of two rows: calls that come faster share a commit, which costs
 as much as a decision. A scheduler by itself hardly ever asks again within that."""
 
-_FAR_APART: Final = 0.014
+_FAR_APART: Final = 0.015
 """The same where rows are shared already and take most of the time: what a row costs beside its
 decisions is then paid by more of them, which leaves time to spare."""
 

@@ -60,9 +60,10 @@ def work(to_desks: socket.socket) -> None:
     begin = first[0]
     assert isinstance(begin, Begin)
     with Store.opened_elsewhere(begin.db) as store:
+        writers = _Writers(store, to_desks)
         # What is loaded by now stays: the collector need not walk it.
         collector.freeze()
-        _Writers(store, to_desks).listen(file)
+        writers.listen(file)
 
 
 class _Writers:
