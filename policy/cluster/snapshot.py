@@ -66,7 +66,7 @@ _FEW: Final = 8
 _BEHIND: Final = 4096
 """Changed rows up to which columns stay behind the objects while they are not read."""
 
-_CHANGES: Final = 10_000
+_CHANGES: Final = 30_000
 """Changed pods and nodes whose traces a snapshot may carry before it is packed."""
 
 

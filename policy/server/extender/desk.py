@@ -32,6 +32,7 @@ from policy.server.extender.deciding import (
     NotDecidable,
     WaitingRequest,
 )
+from policy.server.extender.news import News
 from policy.server.extender.recorder import Recorder
 from policy.server.extender.spool import Spool, SpooledCall, Waiting
 from policy.server.extender.wire import BadRequest, PreemptRequest, answer, read_preempt
@@ -100,7 +101,7 @@ class Desk:
         self._changed = changed
         self._calls: queue.Queue[PreemptCall | _Signal] = queue.Queue(_WAITING)
         self._stopping = threading.Event()
-        self._moved = threading.Event()
+        self._news = News()
         self._decider: Decider | None = None
         self._held: dict[WaitingRequest, PreemptCall] = {}  #: calls that wait for a newer state
         self._again: deque[PreemptCall] = deque()  #: calls of rows on a state that had moved
@@ -145,8 +146,7 @@ class Desk:
 
     def _listen(self) -> None:
         for _ in self._store.news(self._stopping, every=self._poll):
-            if not self._moved.is_set():
-                self._moved.set()
+            if self._news.hear():
                 # Where calls wait, the desk looks around between them.
                 with suppress(queue.Full):
                     self._calls.put_nowait(_Signal.MOVED)
@@ -204,7 +204,16 @@ class Desk:
     @property
     def _pause(self) -> float:
         """Seconds between two looks around."""
-        return _SOON if self._moved.is_set() or self._held else self._poll
+        return _SOON if self._news.age is not None or self._held else self._poll
+
+    @property
+    def _may_be_behind(self) -> bool:
+        """Is it time to look at what others may have written?
+
+        Rows tell that as well, and those that come one after the other sooner.
+        """
+        age = self._news.age
+        return age is not None and (age > _SOON or time.monotonic() - self._begun > _SOON)
 
     def _ready(self) -> Decider | None:
         """Who decides, with the state; None, with `problem`, where it cannot be loaded.
@@ -244,8 +253,8 @@ class Desk:
             self._changed()
             return
         try:
-            if self._moved.is_set() or self._held:
-                self._moved.clear()
+            if self._may_be_behind or self._held:
+                self._news.take()
                 decider.refresh()
             decider.see_off()
             self._put_again()
@@ -343,6 +352,7 @@ class Desk:
         else:
             for result in answered.result():
                 row[result.question].said.set_result(_said(result))
+            self._news.recorded(began)
             self.problem = ""
             self._changed()
         for call in row.values():
