@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import event, text
+from sqlalchemy import Connection, event, text
 
 from policy.store import Store, bulk
 
@@ -69,5 +69,6 @@ def plan(store: Store, statement: str, parameters: Any) -> list[str]:
             return [row[3] for row in raw]
         connection.execute(text("SET LOCAL enable_seqscan = off"))
         connection.execute(text("ANALYZE"))
-        raw = connection.exec_driver_sql(f"EXPLAIN {statement}", parameters)
-        return [row[0] for row in raw]
+        # The store's own statements have the server's marks for values, others those of the driver.
+        send = bulk.fetch if "$1" in statement else Connection.exec_driver_sql
+        return [row[0] for row in send(connection, f"EXPLAIN {statement}", parameters)]

@@ -66,13 +66,12 @@ class Recorder:
         self._listener.start()
 
     def record(self, row: Row, *, claim: Callable[[], None]) -> Future[list[Recorded]]:
-        """What is recorded of a row, when it is committed. It raises
+        """What is recorded of a row, when it is committed.
 
-        StateMoved where nothing was written and all is to be decided again, RulesMoved by other
-        rules; StoreError where the database could not take it; RecorderError.
-
-        claim: the last step before the commit; where it raises GivenUp, nothing is written. It is
-        called by another thread, and so is who waits for the future.
+        The future raises StateMoved where nothing was written and all is to be decided again, as
+        RulesMoved where other rules are active; StoreError where the database could not take it;
+        RecorderError. claim: the last step before the commit; where it raises GivenUp, nothing is
+        written. It is called by the thread that completes the future.
         """
         recorded: Future[list[Recorded]] = Future()
         number = next(self._numbers)
