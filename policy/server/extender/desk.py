@@ -46,12 +46,15 @@ _WAITING: Final = 1000
 """Calls that may wait; a scheduler sends one at a time, so more is somebody else."""
 
 _APART: Final = 0.01
-"""Seconds between the beginnings of two rows: calls that come faster share a commit, which costs
-as much as a decision. A scheduler by itself hardly ever asks again within that."""
+"""Seconds between the beginnings of two rows: calls that come faster share a transaction, which
+costs as much as a decision. A scheduler by itself hardly ever asks again within that."""
 
 _FAR_APART: Final = 0.015
-"""The same where rows are shared already and take most of the time: what a row costs beside its
+"""The same, at most, where rows are shared already and take longer: what a row costs beside its
 decisions is then paid by more of them, which leaves time to spare."""
+
+_DECIDED: Final = 0.7
+"""Part of the time that a row takes in which it is decided, and the most of it written."""
 
 _SOON: Final = 0.05
 """Seconds between two looks at what others wrote while calls keep coming, or wait for that."""
@@ -195,7 +198,7 @@ class Desk:
 
     def _let_gather(self) -> None:
         """Wait until the next row may begin."""
-        apart = max(_APART, min(2 * self._lasts, _FAR_APART)) if self._shared else _APART
+        apart = max(_APART, min(_DECIDED * self._lasts, _FAR_APART)) if self._shared else _APART
         left = self._begun + apart - time.monotonic()
         if left > 0:
             self._stopping.wait(left)
