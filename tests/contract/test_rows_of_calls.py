@@ -111,9 +111,10 @@ def nodes_of(answered: list[Answered]) -> dict[str, str | None]:
 def chosen_at_last(
     desk: Decider, questions: list[WaitingRequest], row: Decided
 ) -> dict[str, str | None]:
-    """The same of a row that is decided again as often as others were faster."""
-    while isinstance(row.answered.exception(), StateMoved):
-        row = desk.decide(questions)
+    """The same of a row that is decided again where others were faster, who write no more."""
+    for _ in range(3):
+        if isinstance(row.answered.exception(), StateMoved):
+            row = desk.decide(questions)
     return chosen(row)
 
 
