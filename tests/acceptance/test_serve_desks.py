@@ -132,44 +132,28 @@ def under_load(service: Serving, end: Callable[[], None]) -> tuple[set[str], set
     return set(answered), refused
 
 
-def test_the_service_ends_with_the_process_that_decides(
-    database_url: str, tmp_path: Path, tried: Tried
+@pytest.mark.parametrize(
+    ("one", "said"),
+    [
+        (decider, "the process that decides has ended by itself, with status -9"),
+        (recorder, "the process that records has ended by itself: so does the one that decides"),
+    ],
+)
+def test_the_service_ends_with_either_process(
+    database_url: str, tmp_path: Path, tried: Tried, one: Callable[[Serving], int], said: str
 ) -> None:
     """SIGKILL of it under load: no answered call is missing, and none is answered by a guess."""
     tried(Kind.KILL)
     options = ("--extender-mode", "enforce", "--deadline", 30)
     with served(a_cluster(database_url), tmp_path, *options) as service:
         service.ready()
-        pid, beside = decider(service), recorder(service)
-        answered, refused = under_load(service, lambda: os.kill(pid, signal.SIGKILL))
+        pids, killed = (decider(service), recorder(service)), one(service)
+        answered, refused = under_load(service, lambda: os.kill(killed, signal.SIGKILL))
         assert service.process.wait(_ENOUGH) == 1
-        until(lambda: not runs(beside), "the process that records still runs")
+        until(lambda: not any(map(runs, pids)), "the other one still runs")
         assert refused <= {503}
         log = service.log.read_text()
-        assert "the process that decides has ended by itself, with status -9" in log
-        assert "Traceback" not in log
-    assert list(tmp_path.glob("policy-spool/*")) == []
-    with Store.open(database_url) as store:
-        recorded = {row.preemptor for row in store.read.decisions("default")}
-        assert answered - recorded == set()
-        assert store.ledger.verify().ok
-
-
-def test_the_service_ends_with_the_process_that_records(
-    database_url: str, tmp_path: Path, tried: Tried
-) -> None:
-    """SIGKILL of it under load, which ends the one that decides."""
-    tried(Kind.KILL)
-    options = ("--extender-mode", "enforce", "--deadline", 30)
-    with served(a_cluster(database_url), tmp_path, *options) as service:
-        service.ready()
-        pid, beside = recorder(service), decider(service)
-        answered, refused = under_load(service, lambda: os.kill(pid, signal.SIGKILL))
-        assert service.process.wait(_ENOUGH) == 1
-        assert not runs(beside)
-        assert refused <= {503}
-        log = service.log.read_text()
-        assert "the process that records has ended by itself: so does the one that decides" in log
+        assert said in log
         assert "Traceback" not in log
     assert list(tmp_path.glob("policy-spool/*")) == []
     with Store.open(database_url) as store:
