@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -93,8 +93,8 @@ def recorder(service: Serving) -> int:
     return pid
 
 
-def until(fact: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + _ENOUGH
+def until(fact: Callable[[], bool], what: str, *, seconds: float = _ENOUGH) -> None:
+    end = time.monotonic() + seconds
     while not fact():
         assert time.monotonic() < end, what
         time.sleep(0.05)
@@ -176,6 +176,37 @@ def test_both_processes_end_with_the_service(sqlite_url: str, tmp_path: Path, tr
         recorded = {row.preemptor for row in store.read.decisions("default")}
         assert answered - recorded == set()
         assert store.ledger.verify().ok
+
+
+@pytest.mark.parametrize("one", [lambda service: service.process.pid, decider])
+def test_no_process_stays_to_wait_for_a_database(
+    sqlite_url: str, tmp_path: Path, one: Callable[[Serving], int]
+) -> None:
+    """Nobody could be answered any more, and nothing be claimed, when it is there again."""
+    with Store.open(sqlite_url) as store:
+        known = from_dicts([{"kind": "Pod", **a_pod("high", priority=9)}])
+        store.record.import_objects("default", known, at_ms=serving.NOW_MS, source="test")
+    options = ("--extender-mode", "enforce", "--deadline", 30)
+    with served(sqlite_url, tmp_path, *options) as service:
+        service.ready()
+        pids = decider(service), recorder(service)
+        lock = sqlite3.connect(sqlite_url, isolation_level=None)
+        lock.execute("BEGIN IMMEDIATE")
+        call = threading.Thread(target=unanswered, args=[service])
+        call.start()
+        time.sleep(1)
+        os.kill(one(service), signal.SIGKILL)
+        call.join()
+        until(lambda: not any(map(runs, pids)), "they wait for the database", seconds=30)
+        lock.close()
+        assert "Traceback" not in service.log.read_text()
+    with Store.open(sqlite_url) as store:
+        assert store.read.decision_ids("default") == []
+
+
+def unanswered(service: Serving) -> None:
+    with suppress(httpx.HTTPError):
+        assert service.post("/extender/preempt", a_call("high")).status_code == 503
 
 
 def test_what_is_spooled_outlives_the_process_that_decides(sqlite_url: str, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import os
 import socket
 import sys
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import BinaryIO, Final
 
@@ -42,28 +42,39 @@ log = logging.getLogger("policy.server")
 _AT_ONCE_BYTES: Final = 256 << 10
 """Read together: a row of some calls."""
 
+_END_SECONDS: Final = 2.0
+"""For a commit that is under way when the process that decides ends."""
+
 
 def main() -> int:
     """Record until the process that decides ends."""
     interpreter.prepare()
     with socket.socket(fileno=sys.stdin.fileno()) as to_desks:
-        work(to_desks)
+        if not work(to_desks):
+            # It waits for the database. Nobody can claim what it writes, so nothing is committed.
+            os._exit(1)
     return 0
 
 
-def work(to_desks: socket.socket) -> None:
-    """Record what comes, until nothing more does; then end what is under way."""
+def work(to_desks: socket.socket) -> bool:
+    """Record what comes, until nothing more does; then end what is under way.
+
+    False where that did not end within seconds.
+    """
     file = os.fdopen(to_desks.fileno(), "rb", buffering=_AT_ONCE_BYTES, closefd=False)
     first = record_channel.to_recorder(file)
     if first is None:
-        return
+        return True
     begin = first[0]
     assert isinstance(begin, Begin)
-    with Store.opened_elsewhere(begin.db) as store:
-        writers = _Writers(store, to_desks)
-        # What is loaded by now stays: the collector need not walk it.
-        collector.freeze()
-        writers.listen(file)
+    store = Store.opened_elsewhere(begin.db)
+    writers = _Writers(store, to_desks)
+    # What is loaded by now stays: the collector need not walk it.
+    collector.freeze()
+    if not writers.listen(file):
+        return False  # to close the store would wait for it, too
+    store.close()
+    return True
 
 
 class _Writers:
@@ -74,16 +85,18 @@ class _Writers:
         self._to_desks = to_desks
         self._lock = threading.Lock()
         self._threads: dict[str, ThreadPoolExecutor] = {}  #: by environment
+        self._newest: dict[str, Future[None]] = {}  #: row of each environment
         self._claims: dict[int, Future[bool]] = {}  #: that are waited for, by row
         self._ended = False  #: comes nothing any more?
 
-    def listen(self, file: BinaryIO) -> None:
-        """Until nothing more comes."""
+    def listen(self, file: BinaryIO) -> bool:
+        """Until nothing more comes; True when what was under way then has ended."""
         while (received := record_channel.to_recorder(file)) is not None:
             message, number = received
             match message:
                 case Row():
-                    self._thread(message.environment).submit(self._write, message, number)
+                    thread = self._thread(message.environment)
+                    self._newest[message.environment] = thread.submit(self._write, message, number)
                 case Claimed():
                     self._claims.pop(number).set_result(message.granted)
             del received, message
@@ -93,7 +106,8 @@ class _Writers:
         for claim in self._claims.values():
             claim.set_result(False)
         for thread in self._threads.values():
-            thread.shutdown(cancel_futures=True)
+            thread.shutdown(wait=False, cancel_futures=True)
+        return not wait(self._newest.values(), _END_SECONDS).not_done
 
     def _thread(self, environment: str) -> ThreadPoolExecutor:
         thread = self._threads.get(environment)
