@@ -51,7 +51,7 @@ def main() -> int:
     interpreter.prepare()
     with socket.socket(fileno=sys.stdin.fileno()) as to_desks:
         if not work(to_desks):
-            # It waits for the database. Nobody can claim what it writes, so nothing is committed.
+            # It waits for the database, which keeps a row whole or not at all, whoever ends.
             os._exit(1)
     return 0
 
