@@ -182,7 +182,7 @@ def test_both_processes_end_with_the_service(sqlite_url: str, tmp_path: Path, tr
 def test_no_process_stays_to_wait_for_a_database(
     sqlite_url: str, tmp_path: Path, one: Callable[[Serving], int]
 ) -> None:
-    """Nobody could be answered any more, and nothing be claimed, when it is there again."""
+    """When the database is back, no caller is left to answer, and no row can be claimed."""
     with Store.open(sqlite_url) as store:
         known = from_dicts([{"kind": "Pod", **a_pod("high", priority=9)}])
         store.record.import_objects("default", known, at_ms=serving.NOW_MS, source="test")

@@ -88,7 +88,7 @@ class Recorder:
         self._socket.close()
 
     def _send(self, message: ToRecorder, *, row: int = 0) -> None:
-        # Where nobody reads any more, `_listen` finds it out.
+        # If the other process has ended, `_listen` sees that.
         with self._sending, suppress(OSError):
             self._socket.sendall(record_channel.frame(message, row=row))
 
@@ -145,6 +145,6 @@ class RecordingProcess:
             self._child.process.wait()
 
     def _end(self) -> None:
-        """Nobody knows what it had committed: no call is answered with a guess."""
+        """What it had committed is unknown here: no call is answered with a guess."""
         log.error("the process that records has ended by itself: so does the one that decides")
         os._exit(1)

@@ -102,11 +102,11 @@ class _Writers:
             del received, message
         with self._lock:
             self._ended = True
-        # Nobody is there who could claim, or be answered.
+        # The process that decides has ended: no row can be claimed.
         for claim in self._claims.values():
             claim.set_result(False)
         for thread in self._threads.values():
-            thread.shutdown(wait=False, cancel_futures=True)
+            thread.shutdown(wait=False)
         return not wait(self._newest.values(), _END_SECONDS).not_done
 
     def _thread(self, environment: str) -> ThreadPoolExecutor:
@@ -168,7 +168,7 @@ class _Writers:
             raise GivenUp
 
     def _send(self, message: FromRecorder, number: int) -> None:
-        # Where nobody reads any more, `listen` comes to its end.
+        # If the other process has ended, `listen` sees that.
         with self._lock, suppress(OSError):
             self._to_desks.sendall(record_channel.frame(message, row=number))
 
