@@ -7,8 +7,10 @@ advances the state; what was recorded here is committed to it. Nothing else chan
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from policy.cluster.digest import Change, HistoryFigures
@@ -157,7 +159,7 @@ class StateTracker:
         self._clock = clock
         self._dry_run = dry_run
         self._followers: list[Callable[[Transition], None]] = []
-        self._ahead: Row[Any, Any] | None = None
+        self._ahead: deque[Row[Any, Any]] = deque()  #: rows whose commit is not known to have ended
         self._doubtful = False  #: has a commit failed since the state was read?
         self.state = journal.load(now_ms=clock())
 
@@ -225,19 +227,21 @@ class StateTracker:
         subject: str,
         more: Callable[[Sequence[Proposal[T]]], bool],
         again: Callable[[BaseException], None],
+        ahead: int = 0,
     ) -> Row[T, P] | None:
         """Decide several things, each on the state that the one before leads to; record them all.
 
         It does not wait for the end of the commit: what comes next may be proposed meanwhile, on
-        the state that this leads to. That is recorded when the commit has ended, and proposed again
-        where it failed. `settle` waits. Followers hear of a step when it is committed.
+        the state that this leads to. `settle` waits. Followers hear of a step when it is committed.
 
         propose: what comes next, None where nothing does. record: all of them or none. Where others
         were faster it raises StateMoved at once, and all are proposed again; or the commit does,
         and whoever waits for that has to propose them again. more: may another one be proposed
-        before these are recorded? again: called before anything is proposed again because the
-        commit before failed, with what it raised. None where nothing is proposed. Raises Contended,
-        naming the `subject`. Not for a dry run.
+        before these are recorded? again: called before anything is proposed again because a commit
+        before failed, with what it raised. ahead: commits that may be under way when `record` is
+        called; it has to see to it that this one fails where one of them does and changes the
+        state. None where nothing is proposed. Raises Contended, naming the `subject`. Not for a dry
+        run.
         """
         for _ in range(ATTEMPTS):
             failure = self.settle_if_done()
@@ -248,7 +252,7 @@ class StateTracker:
             made, supposed = self._row(self.supposed, propose, more)
             if not made:
                 return None
-            failure = self.settle()
+            failure = self.settle(left=ahead)
             if failure is not None:
                 again(failure)
                 continue
@@ -258,43 +262,54 @@ class StateTracker:
                 self._catch_up(made[0].state)
                 continue
             leads_to = supposed or made[-1].state.supposing(made[-1].changes)
-            self._ahead = row = Row(made=made, leads_to=leads_to, commit=commit)
+            row = Row(made=made, leads_to=leads_to, commit=commit)
+            self._ahead.append(row)
             return row
         raise _contended(subject)
 
     @property
     def supposed(self) -> State:
-        """The state that a commit leads to which is under way; the newest one where none is."""
-        return self.state if self._ahead is None else self._ahead.leads_to
+        """The state that the commits lead to which are under way; the newest one without any."""
+        return self._ahead[-1].leads_to if self._ahead else self.state
 
     @property
     def committed(self) -> State:
         """The newest state that is recorded; may be read by any thread."""
-        ahead = self._ahead
-        if ahead is None or not ahead.commit.done() or ahead.commit.exception() is not None:
-            return self.state
-        return ahead.leads_to
+        rows, state = tuple(self._ahead), self.state
+        for row in rows:
+            if not row.commit.done() or row.commit.exception() is not None:
+                break
+            if row.leads_to.revision >= state.revision:  # the other thread may be ahead of this one
+                state = row.leads_to
+        return state
 
-    def settle(self) -> BaseException | None:
-        """Wait for the commit that is under way, if one is; what it raised where it failed."""
-        ahead = self._ahead
-        if ahead is None:
-            return None
-        failure = ahead.commit.exception()
-        if failure is None:
-            self._follow(ahead)
-        else:
-            # What was derived from the state serves the next attempt as well.
-            self.state = ahead.made[0].state
-            self._doubtful = True  # it may be in the record all the same
-        self._ahead = None
-        return failure
+    def settle(self, *, left: int = 0) -> BaseException | None:
+        """Wait until no more than `left` commits are under way; what one raised that failed."""
+        while len(self._ahead) > left:
+            failure = self._ahead[0].commit.exception()
+            if failure is not None:
+                self._fall_back()
+                return failure
+            self._follow(self._ahead[0])
+            self._ahead.popleft()
+        return None
 
     def settle_if_done(self) -> BaseException | None:
-        """Keep nothing of a commit that has ended; what it raised where it failed."""
-        if self._ahead is None or not self._ahead.commit.done():
-            return None
-        return self.settle()
+        """Keep nothing of commits that have ended; what one raised that failed."""
+        done = takewhile(lambda row: row.commit.done(), self._ahead)
+        return self.settle(left=len(self._ahead) - sum(1 for _ in done))
+
+    def _fall_back(self) -> None:
+        """Begin again where the first commit that is under way did, which failed.
+
+        What was decided after it fails as well, or it was made on the same state.
+        """
+        for row in self._ahead:
+            row.commit.exception()
+        # What was derived from the state serves the next attempt as well.
+        self.state = self._ahead[0].made[0].state
+        self._ahead.clear()
+        self._doubtful = True  # some of it may be in the record all the same
 
     def _row(
         self,

@@ -14,7 +14,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -254,14 +254,18 @@ class Database:
             yield connection
 
     @contextmanager
-    def writing(self) -> Iterator[Connection]:
-        """One transaction: all of the block or nothing of it."""
+    def writing(self, *, together: bool = False) -> Iterator[Connection]:
+        """One transaction: all of the block or nothing of it.
+
+        together: on Postgres, statements whose answers are not read are not waited for, up to the
+        commit.
+        """
         if self.read_only:
             raise Unavailable("the database is open for reading only")
         with translated(self.url):
             connection = self._writer()
             try:
-                with connection.begin():
+                with bulk.together(connection) if together else nullcontext(), connection.begin():
                     yield connection
             except BaseException:
                 connection.close()  # the pool finds out whether it is still good

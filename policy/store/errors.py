@@ -58,8 +58,9 @@ class StaleRevision(Conflict):
     """The cluster moved on since the snapshot was taken: decide again on the new state."""
 
     def __init__(self, *, cluster: str, expected: int, actual: int) -> None:
+        what = f"the decision was made on {expected}" if actual != expected else "made by others"
         super().__init__(
-            f"cluster `{cluster}` is at revision {actual}, the decision was made on {expected}",
+            f"cluster `{cluster}` is at revision {actual}, {what}",
             help="load the changes since then and decide again",
         )
         self.cluster = cluster

@@ -27,7 +27,7 @@ class Transactions(Protocol):
     """Where the methods of a face get their connections from."""
 
     def reading(self) -> AbstractContextManager[Connection]: ...
-    def writing(self) -> AbstractContextManager[Connection]: ...
+    def writing(self, *, together: bool = False) -> AbstractContextManager[Connection]: ...
     def writing_ahead(self, write: Callable[[Connection], R]) -> Future[R]: ...
 
 
@@ -40,7 +40,7 @@ class OneView:
     def reading(self) -> AbstractContextManager[Connection]:
         return nullcontext(self._connection)
 
-    def writing(self) -> AbstractContextManager[Connection]:
+    def writing(self, *, together: bool = False) -> AbstractContextManager[Connection]:
         raise StoreError("what reads the database at one instant cannot write")
 
     def writing_ahead(self, write: Callable[[Connection], R]) -> Future[R]:
@@ -84,6 +84,19 @@ def writes(change: Callable[Concatenate[Connection, P], R]) -> Callable[Concaten
     @wraps(change)
     def method(face: Face, /, *args: P.args, **kwargs: P.kwargs) -> R:
         with face._transactions.writing() as connection:
+            return change(connection, *args, **kwargs)
+
+    return method
+
+
+def writes_together(
+    change: Callable[Concatenate[Connection, P], R],
+) -> Callable[Concatenate[Face, P], R]:
+    """The same for a change of which most statements have no answer that is read."""
+
+    @wraps(change)
+    def method(face: Face, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with face._transactions.writing(together=True) as connection:
             return change(connection, *args, **kwargs)
 
     return method

@@ -9,7 +9,7 @@ import pytest
 
 from policy.cluster.objects import Pod
 from policy.cluster.snapshot import Snapshot
-from policy.server.extender.brought import BodyNeeded, brought
+from policy.server.extender.brought import BodyNeeded, preemptor_brought, victims_brought
 from policy.server.extender.wire import BadRequest, read_preempt
 from tests.support.builders import NOW_MS, a_node, a_pod, objects
 
@@ -30,10 +30,12 @@ def on(pod: Pod, node: str) -> Pod:
 
 def taken(snapshot: Snapshot, **offered: list[Pod]) -> dict[str, Pod]:
     """By key, the pods of a request that offers these nodes that are taken over."""
-    victims = {node: {"Pods": pods, "NumPDBViolations": 0} for node, pods in offered.items()}
-    body = msgspec.json.encode({"Pod": known("new"), "NodeNameToVictims": victims})
-    found, _ = brought(snapshot, read_preempt(body), body, gone=lambda pods: ())
-    return {key: pod for _, key, pod in found if pod is not None}
+    given = {node: {"Pods": pods, "NumPDBViolations": 0} for node, pods in offered.items()}
+    body = msgspec.json.encode({"Pod": known("new"), "NodeNameToVictims": given})
+    request = read_preempt(body)
+    preemptor, _ = preemptor_brought(snapshot, request, gone=lambda pods: ())
+    victims = victims_brought(snapshot, request, body, gone=lambda pods: ())
+    return {key: pod for _, key, pod in (*preemptor, *victims) if pod is not None}
 
 
 def test_what_the_state_has_is_not_taken_over() -> None:
@@ -78,20 +80,18 @@ def test_objects_are_read_where_a_victim_is_unknown_and_has_not_left() -> None:
     offered = {"a": {"Pods": [there, new], "NumPDBViolations": 0}}
     body = msgspec.json.encode({"Pod": known("new"), "NodeNameToVictims": offered})
     request = read_preempt(body)
-    assert brought(snapshot, request, b"", gone=lambda pods: pods) == ([], False)
+    assert victims_brought(snapshot, request, b"", gone=lambda pods: pods) == []
     with pytest.raises(BodyNeeded):
-        brought(snapshot, request, b"", gone=lambda pods: ())
-    assert brought(snapshot, request, body, gone=lambda pods: ()) == (
-        [("Pod", "default/two", new)],
-        False,
-    )
+        victims_brought(snapshot, request, b"", gone=lambda pods: ())
+    found = victims_brought(snapshot, request, body, gone=lambda pods: ())
+    assert found == [("Pod", "default/two", new)]
 
 
 def of_preemptor(sent: dict[str, Any]) -> list[str]:
     """What is taken over where the state has `new`, and the scheduler sends it like this."""
     snapshot = Snapshot.from_objects([*objects(a_node("a").cpu(4)), known("new")], now_ms=NOW_MS)
     body = msgspec.json.encode({"Pod": sent, "NodeNameToVictims": {}})
-    found, _ = brought(snapshot, read_preempt(body), body, gone=lambda pods: ())
+    found, _ = preemptor_brought(snapshot, read_preempt(body), gone=lambda pods: ())
     return [key for _, key, _ in found]
 
 

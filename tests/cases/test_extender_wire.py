@@ -10,7 +10,7 @@ import pytest
 
 from policy.cluster.objects import Pod
 from policy.cluster.snapshot import Snapshot
-from policy.server.extender.brought import brought
+from policy.server.extender.brought import preemptor_brought, victims_brought
 from policy.server.extender.folding import folded
 from policy.server.extender.wire import BadRequest, all_equal, read_nodes, read_preempt
 from tests.support.builders import NOW_MS, a_node, objects
@@ -64,8 +64,10 @@ def taken(call: Any) -> list[Pod]:
     """The pods of a call as they are taken over into a state that has none."""
     snapshot = Snapshot.from_objects(objects(a_node("n1").cpu(4)), now_ms=NOW_MS)
     body = json.dumps(call).encode()
-    found, _ = brought(snapshot, read_preempt(body), body, gone=lambda pods: ())
-    return [pod for _, _, pod in found]
+    request = read_preempt(body)
+    preemptor, _ = preemptor_brought(snapshot, request, gone=lambda pods: ())
+    victims = victims_brought(snapshot, request, body, gone=lambda pods: ())
+    return [pod for _, _, pod in (*preemptor, *victims)]
 
 
 KEYS = ("Pods", "NumPDBViolations", "UID", "NodeNameToVictims", "NodeNameToMetaVictims", "Pod")

@@ -1,11 +1,12 @@
-"""Rows of calls: the next one is decided while the one before is committed."""
+"""Calls one after the other: the next ones are decided while those before are committed."""
 
 from __future__ import annotations
 
 import socket
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TypeAlias
@@ -20,8 +21,8 @@ from policy.scheduling.state import StateMoved
 from policy.server.extender.call import GivenUp, PreemptCall
 from policy.server.extender.deciding import (
     Answered,
-    Decided,
     Decider,
+    Held,
     NotDecidable,
     WaitingRequest,
 )
@@ -33,7 +34,7 @@ from policy.store.errors import StoreError
 from policy.store.model.decisions import CallMode
 from tests.support.builders import NOW_MS, a_node, a_pod, objects
 from tests.support.commits import fail_commit_of, slow_commit_of
-from tests.support.recording import recorder_of
+from tests.support.recording import recorded, recorder_of
 
 SIZE = 8
 
@@ -99,23 +100,36 @@ def calls(*numbers: int) -> list[WaitingRequest]:
     ]
 
 
-def chosen(decided: Decided) -> dict[str, str | None]:
+Decided: TypeAlias = Future[Answered] | NotDecidable | Held | None
+
+
+def sent(desk: Decider, questions: Iterable[WaitingRequest]) -> list[Decided]:
+    """Each decided on what the one before leads to."""
+    return [desk.decide(question) for question in questions]
+
+
+def chosen(*decided: Decided) -> dict[str, str | None]:
     """By pod, the node that it was answered."""
-    return nodes_of(decided.answered.result())
+    return dict(map(choice, map(recorded, decided)))
 
 
-def nodes_of(answered: list[Answered]) -> dict[str, str | None]:
-    return {one.decision.preemptor: one.decision.node for one in answered}
+def choice(answered: Answered) -> tuple[str, str | None]:
+    return answered.decision.preemptor, answered.decision.node
 
 
 def chosen_at_last(
-    desk: Decider, questions: list[WaitingRequest], row: Decided
+    desk: Decider, questions: Iterable[WaitingRequest], decided: Iterable[Decided]
 ) -> dict[str, str | None]:
-    """The same of a row that is decided again where others were faster, who write no more."""
-    for _ in range(3):
-        if isinstance(row.answered.exception(), StateMoved):
-            row = desk.decide(questions)
-    return chosen(row)
+    """The same of calls that are decided again where others were faster, who write no more."""
+    found: dict[str, str | None] = {}
+    for question, first in zip(questions, decided, strict=True):
+        last = first
+        for _ in range(3):
+            assert isinstance(last, Future)
+            if isinstance(last.exception(), StateMoved):
+                last = desk.decide(question)
+        found |= chosen(last)
+    return found
 
 
 def in_order(store: Store, *, decisions: int) -> None:
@@ -126,20 +140,24 @@ def in_order(store: Store, *, decisions: int) -> None:
     assert store.ledger.verify().ok
 
 
-def test_a_commit_that_fails_takes_back_its_row_alone(store: Store, decider: MakeDecider) -> None:
-    """The next row, which was decided on what that would have led to, is decided again."""
+def test_a_commit_that_fails_takes_back_what_was_decided_on_it(
+    store: Store, decider: MakeDecider
+) -> None:
+    """Nothing is recorded that was decided on what it would have led to; what comes next is."""
     fail_commit_of(store, "default/w1")
     desk = decider(store)
-    rows = [desk.decide(calls(0)), desk.decide(calls(1, 2)), desk.decide(calls(3))]
-    assert chosen(rows[0]) == {"default/w0": "n0"}
+    assert chosen(*sent(desk, calls(0))) == {"default/w0": "n0"}
+    failing, *after = sent(desk, calls(1, 2, 3))
     with pytest.raises(StoreError, match=r"(?i)foreign key"):
-        rows[1].answered.result()
-    assert chosen(rows[2]) == {"default/w3": "n1"}
-    assert chosen(desk.decide(calls(4))) == {"default/w4": "n2"}
+        recorded(failing)
+    for decided in after:  # in the same transaction, or in one that was to follow it
+        with pytest.raises((StoreError, StateMoved)):
+            recorded(decided)
+    assert chosen(*sent(desk, calls(4, 5))) == {"default/w4": "n1", "default/w5": "n2"}
     in_order(store, decisions=3)
 
 
-def test_a_statement_that_fails_at_a_server_takes_back_its_row_alone(
+def test_a_statement_that_fails_at_a_server_takes_back_its_transaction_alone(
     make_postgres: Callable[[str], str], postgres_template: str, decider: MakeDecider
 ) -> None:
     """Of what was sent last mostly nothing is heard before the commit."""
@@ -150,16 +168,17 @@ def test_a_statement_that_fails_at_a_server_takes_back_its_row_alone(
                 "ALTER TABLE extender_calls ADD CONSTRAINT first CHECK (decision_id < 2)"
             )
         desk = decider(store)
-        assert chosen(desk.decide(calls(0))) == {"default/w0": "n0"}
-        with pytest.raises(StoreError, match="first"):  # by either, as the server answers sooner
-            desk.decide(calls(1)).answered.result()
+        assert chosen(*sent(desk, calls(0))) == {"default/w0": "n0"}
+        (refused,) = sent(desk, calls(1))
+        with pytest.raises(StoreError, match="first"):
+            recorded(refused)
         with store._database.writing() as connection:
             connection.exec_driver_sql("ALTER TABLE extender_calls DROP CONSTRAINT first")
-        assert chosen(desk.decide(calls(2))) == {"default/w2": "n1"}
+        assert chosen(*sent(desk, calls(2))) == {"default/w2": "n1"}
         in_order(store, decisions=2)
 
 
-def test_the_next_row_is_decided_while_a_server_commits(
+def test_the_next_calls_are_decided_while_a_server_commits(
     make_postgres: Callable[[str], str], postgres_template: str, decider: MakeDecider
 ) -> None:
     """And recorded behind it, on the state that it leads to."""
@@ -167,27 +186,14 @@ def test_the_next_row_is_decided_while_a_server_commits(
         store = filled(opened)
         slow_commit_of(store, "default/w0")
         desk = decider(store)
-        steps: list[str] = []
-        first = desk.decide(calls(0))
-        first.answered.add_done_callback(lambda _: steps.append("committed"))
-        (following,) = calls(1)
-        request = following.request
         before = desk.state.revision
-        second = desk.decide(
-            [
-                WaitingRequest(
-                    request=request,
-                    caller="",
-                    effective=True,
-                    served=following.served,
-                    withdrawn=lambda: bool(steps.append("decided")),
-                )
-            ]
-        )
-        assert steps == ["decided", "committed"]
-        assert chosen(first) | chosen(second) == {"default/w0": "n0", "default/w1": "n1"}
-        assert desk.state.revision == before + 2
-        in_order(store, decisions=2)
+        first, *others = sent(desk, calls(0, 1, 2))
+        assert isinstance(first, Future)
+        assert not first.done()
+        nodes = {f"default/w{i}": f"n{i}" for i in range(3)}
+        assert chosen(first, *others) == nodes
+        assert desk.state.revision == before + 3
+        in_order(store, decisions=3)
 
 
 def test_two_that_decide_side_by_side_lose_and_double_nothing(
@@ -198,7 +204,7 @@ def test_two_that_decide_side_by_side_lose_and_double_nothing(
     given: dict[str, str | None] = {}
     for number in range(0, SIZE, 2):
         asked = [calls(number + i) for i in range(len(desks))]
-        rows = [desk.decide(questions) for desk, questions in zip(desks, asked, strict=True)]
+        rows = [sent(desk, questions) for desk, questions in zip(desks, asked, strict=True)]
         pod = ("Pod", f"default/other-{number}", a_pod(f"other-{number}").cpu(1).pod)
         for desk, questions, row in zip(desks, asked, rows, strict=True):
             given |= chosen_at_last(desk, questions, row)
@@ -208,33 +214,32 @@ def test_two_that_decide_side_by_side_lose_and_double_nothing(
     in_order(store, decisions=SIZE)
 
 
-def test_a_row_is_decided_again_by_the_rules_that_are_active_by_now(
+def test_calls_are_decided_again_by_the_rules_that_are_active_by_now(
     store: Store, decider: MakeDecider
 ) -> None:
-    """And so is the next one, which was decided on what the first would have led to."""
+    """And so are the next ones, which were decided on what the first would have led to."""
     desk = decider(store)
     options = {"at_ms": NOW_MS, "actor": "ann", "reason": "test", "source": "kube-1.20"}
     store.record.activate("prod", rules=RuleSet.load("kube-1.20"), **options)
-    asked = [calls(0, 1), calls(2)]
-    rows = [desk.decide(questions) for questions in asked]
-    assert isinstance(rows[0].answered.exception(), RulesMoved)
-    given = [
-        chosen_at_last(desk, questions, row) for questions, row in zip(asked, rows, strict=True)
-    ]
-    assert sorted(given[0] | given[1]) == ["default/w0", "default/w1", "default/w2"]
+    asked = calls(0, 1, 2)
+    decided = sent(desk, asked)
+    assert isinstance(decided[0], Future)
+    assert isinstance(decided[0].exception(), RulesMoved)
+    given = chosen_at_last(desk, asked, decided)
+    assert sorted(given) == ["default/w0", "default/w1", "default/w2"]
     assert {row.rule_set for row in store.read.decisions("default")} == {"kube-1.20"}
     in_order(store, decisions=3)
 
 
 def test_what_is_not_claimed_is_not_recorded(store: Store, decider: MakeDecider) -> None:
-    """A call that is answered in another way while its row is written takes back the whole row."""
+    """A call that is answered in another way meanwhile takes back what shares its transaction."""
     desk = decider(store)
     (late, early) = calls(0, 1)
-    asked = [replace(late, claim=give_up), early]
-    with pytest.raises(StateMoved):
-        desk.decide(asked).answered.result()
+    for decided in sent(desk, [replace(late, claim=give_up), early]):
+        with pytest.raises(StateMoved):
+            recorded(decided)
     assert store.read.decision_ids("default") == []
-    assert chosen(desk.decide([early])) == {"default/w1": "n0"}
+    assert chosen(desk.decide(early)) == {"default/w1": "n0"}
     in_order(store, decisions=1)
 
 
@@ -249,7 +254,7 @@ def test_what_nobody_can_claim_any_more_is_not_recorded(store: Store) -> None:
     with recorder_of(store) as recorder:
         desk = Decider(store, "prod", clock=lambda: NOW_MS, recorder=recorder)
         (asked,) = calls(0)
-        desk.decide([replace(asked, claim=claim)])
+        desk.decide(replace(asked, claim=claim))
         assert reached.wait(60)
         recorder._socket.shutdown(socket.SHUT_WR)
         ended.set()
@@ -298,16 +303,17 @@ def test_a_victim_that_is_gone_does_not_come_back(store: Store, decider: MakeDec
     """Its uid was there and has left: no follower would ever see it leave again."""
     left(store, "low-0")
     desk = decider(store)
-    assert chosen(desk.decide([with_objects(0, 0, 1)])) == {"default/w0": "n1"}
+    assert chosen(desk.decide(with_objects(0, 0, 1))) == {"default/w0": "n1"}
     assert "low-0" not in pods_of(store)
     in_order(store, decisions=1)
 
 
 def test_nobody_is_evicted_for_a_pod_that_is_gone(store: Store, decider: MakeDecider) -> None:
     left(store, "w0")
-    decided = decider(store).decide([with_objects(0, 1)])
-    reasons = [str(one.reason) for one in decided.others if isinstance(one, NotDecidable)]
-    assert (reasons, chosen(decided)) == (["`Pod`: `default/w0` is gone"], {})
+    decided = decider(store).decide(with_objects(0, 1))
+    assert isinstance(decided, NotDecidable)
+    assert str(decided.reason) == "`Pod`: `default/w0` is gone"
+    assert store.read.decision_ids("default") == []
 
 
 def test_a_call_that_changes_nothing_is_recorded_when_its_pod_is_gone(
@@ -317,7 +323,7 @@ def test_a_call_that_changes_nothing_is_recorded_when_its_pod_is_gone(
     desk = decider(store)
     left(store, "w0", "low-0")
     asked = replace(with_objects(0, 0, 1), effective=False)
-    assert nodes_of(desk.record_late(asked)) == {"default/w0": "n1"}
+    assert choice(desk.record_late(asked)) == ("default/w0", "n1")
     desk.settle()
     assert pods_of(store) & {"w0", "low-0"} == set()
     in_order(store, decisions=1)
@@ -335,7 +341,7 @@ def test_a_call_that_changes_nothing_leaves_its_pod_where_it_is_bound_by_now(
         "default", [[("Pod", "default/w0", bound)]], at_ms=NOW_MS, source="test", actor="ann"
     )
     asked = replace(with_objects(0, 2), effective=False)
-    assert nodes_of(desk.record_late(asked)) == {"default/w0": "n2"}
+    assert choice(desk.record_late(asked)) == ("default/w0", "n2")
     desk.settle()
     found = [obj for obj in store.state.load("default").objects if obj.metadata.name == "w0"]
     assert found == [bound]
@@ -354,14 +360,14 @@ def test_before_the_first_call_nothing_is_recorded(
     loaded = store.state.load("default")
     assert store.ledger.heads() == heads
     assert desk.state.snapshot.state_digest == loaded.state_digest
-    assert chosen(desk.decide(calls(0))) == {"default/w0": "n0"}
+    assert chosen(*sent(desk, calls(0))) == {"default/w0": "n0"}
     desk.settle()
 
     def failing(*_: object) -> None:
         raise AssertionError("no pod like it")
 
     monkeypatch.setattr("policy.server.extender.deciding.warmed", failing)
-    assert chosen(decider(store).decide(calls(1))) == {"default/w1": "n1"}
+    assert chosen(*sent(decider(store), calls(1))) == {"default/w1": "n1"}
     assert [record.message for record in caplog.records] == [
         "the first call will be slower than later ones"
     ]

@@ -18,7 +18,7 @@ from policy.store import Store
 from policy.store.model.decisions import CallMode
 from policy.store.observed import ObservationRow
 from tests.support.builders import NOW_MS
-from tests.support.recording import recorder_of
+from tests.support.recording import recorded, recorder_of
 
 SECOND = 1000
 
@@ -65,7 +65,7 @@ def answer(store: Store, mode: CallMode = CallMode.ENFORCE) -> None:
     call = PreemptCall(request=request, mode=mode, caller="", arrived_ms=NOW_MS, seconds=60)
     with recorder_of(store) as recorder:
         decider = Decider(store, "prod", clock=lambda: NOW_MS, recorder=recorder)
-        (made,) = decider.decide([_question(call)]).answered.result()
+        made = recorded(decider.decide(_question(call)))
     assert (made.decision.node, made.decision.effects.evict) == ("n1", ("shop/a",))
 
 

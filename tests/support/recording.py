@@ -5,9 +5,11 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 
 from policy.server.extender import recording
+from policy.server.extender.deciding import Answered, Held, NotDecidable
 from policy.server.extender.recorder import Recorder
 from policy.store import Store
 
@@ -27,3 +29,9 @@ def recorder_of(store: Store) -> Iterator[Recorder]:
         thread.join(60)
         theirs.close()
         assert not thread.is_alive()
+
+
+def recorded(decided: Future[Answered] | NotDecidable | Held | None) -> Answered:
+    """What is in the record of a call, when it is. Raises what its commit does."""
+    assert isinstance(decided, Future), decided
+    return decided.result()

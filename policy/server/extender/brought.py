@@ -34,44 +34,54 @@ class BodyNeeded(Exception):
     """The request names pods that the state does not have as they are offered."""
 
 
-def brought(
-    snapshot: Snapshot,
-    request: PreemptRequest,
-    body: bytes,
-    *,
-    gone: Callable[[Mapping[str, str]], Collection[str]],
-) -> tuple[list[Change], bool]:
-    """The pods to be taken over from the request, and whether the preemptor had left before.
+Gone = Callable[[Mapping[str, str]], Collection[str]]
+"""Gets uids by key, and gives the keys of those that have left the cluster."""
 
-    gone: gets uids by key, and gives the keys of those that have left the cluster; such victims do
-    not come back. A victim whose object cannot be read is not taken over; who is unknown is never
-    evicted. body: of the request; where it is empty, and objects of victims have to be read, raises
-    BodyNeeded. Raises BadRequest for a preemptor that cannot be read.
+
+def preemptor_brought(
+    snapshot: Snapshot, request: PreemptRequest, *, gone: Gone
+) -> tuple[list[Change], bool]:
+    """The pod that asks, where it is to be taken over, and whether it had left before.
+
+    Raises BadRequest where it cannot be read.
     """
-    found: dict[str, Pod] = {}
     known = snapshot.pod(request.key)
-    returned = False
-    if known is None or not _sent_as_known(known, request.preemptor):
-        preemptor = _read(request.preemptor, snapshot)
-        if isinstance(preemptor, str):
-            raise BadRequest(f"`Pod`: {preemptor}")
-        if known is None or _differs(known, preemptor):
-            uid = preemptor.metadata.uid
-            other = known is None or known.metadata.uid != uid
-            returned = other and bool(gone({request.key: uid}))
-            found[request.key] = preemptor
+    if known is not None and _sent_as_known(known, request.preemptor):
+        return [], False
+    preemptor = _read(request.preemptor, snapshot)
+    if isinstance(preemptor, str):
+        raise BadRequest(f"`Pod`: {preemptor}")
+    if known is not None and not _differs(known, preemptor):
+        return [], False
+    uid = preemptor.metadata.uid
+    other = known is None or known.metadata.uid != uid
+    returned = other and bool(gone({request.key: uid}))
+    return [("Pod", request.key, preemptor)], returned
+
+
+def victims_brought(
+    snapshot: Snapshot, request: PreemptRequest, body: bytes, *, gone: Gone
+) -> list[Change]:
+    """The victims to be taken over from the request.
+
+    Those that are gone do not come back. A victim whose object cannot be read is not taken over;
+    who is unknown is never evicted. body: of the request; where it is empty, and objects of victims
+    have to be read, raises BodyNeeded.
+    """
     unsure = [victim for victim in _unsure(snapshot, request) if not victim.known_to(snapshot)]
     left = gone({victim.key: victim.uid for victim in unsure}) if unsure else ()
     unknown = [victim for victim in unsure if victim.key not in left]
-    if unknown:
-        if not body:
-            raise BodyNeeded
-        sent = request.objects(body)
-        for victim in unknown:
-            pod = _read(sent[victim.node][victim.place], snapshot)
-            if isinstance(pod, Pod):
-                found[victim.key] = pod
-    return [("Pod", key, pod) for key, pod in found.items()], returned
+    if not unknown:
+        return []
+    if not body:
+        raise BodyNeeded
+    sent = request.objects(body)
+    found: dict[str, Pod] = {}
+    for victim in unknown:
+        pod = _read(sent[victim.node][victim.place], snapshot)
+        if isinstance(pod, Pod):
+            found[victim.key] = pod
+    return [("Pod", key, pod) for key, pod in found.items()]
 
 
 class _Victim(NamedTuple):
@@ -89,7 +99,7 @@ class _Victim(NamedTuple):
 def _unsure(snapshot: Snapshot, request: PreemptRequest) -> Iterator[_Victim]:
     """The victims that have to be looked at one by one.
 
-    Mostly there is none: the state has all of them, under their names, on their nodes.
+    The state has most of them, under their names, on their nodes.
     """
     if not request.keys:
         return

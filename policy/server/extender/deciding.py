@@ -1,16 +1,15 @@
-"""Questions of schedulers, decided one after the other and recorded together.
+"""Questions of schedulers, decided one after the other while those before are recorded.
 
-A commit costs as much as a decision or more. Questions that wait are decided in a row, each on the
-state that the one before leads to, and recorded in one transaction: all of them, or none. No answer
-is given before that. While a row is recorded, by a process of its own, the next one is decided;
-where that fails it is decided again.
+Each is decided on the state that the one before leads to, and sent to the process that records,
+where those that wait share a transaction. No answer is given before that is committed; where it
+fails, what was decided in it and after it is decided again.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,15 +19,14 @@ from policy.cluster.digest import Change
 from policy.cluster.objects import ClusterObject, Pod
 from policy.cluster.snapshot import Snapshot
 from policy.decision.model import Decision, Outcome
-from policy.decision.record import DecisionRecord, record_of
+from policy.decision.record import record_of
 from policy.preemption import messages
 from policy.preemption.decide import DecisionError, decide
 from policy.rules import RuleSet
 from policy.scheduling.effects import changes_of
 from policy.scheduling.state import Contended, Proposal, State, StateMoved, StateTracker
-from policy.server.extender.brought import BodyNeeded, brought
-from policy.server.extender.call import GivenUp
-from policy.server.extender.record_channel import DecidedCall, Row
+from policy.server.extender.brought import BodyNeeded, preemptor_brought, victims_brought
+from policy.server.extender.record_channel import DecidedCall
 from policy.server.extender.recorder import Recorder, RulesMoved
 from policy.server.extender.warming import warmed
 from policy.server.extender.wire import BadRequest, PreemptRequest
@@ -44,8 +42,11 @@ log = logging.getLogger("policy.server")
 ACTOR: Final = "extender"
 _LATE_ATTEMPTS: Final = 3
 """How often a call that was answered before is decided, where its pod leaves meanwhile."""
-LARGEST: Final = 16
-"""Questions of a row: the first one waits for the decisions of all."""
+_AHEAD: Final = 16
+"""Decisions that may wait for their record. More of them would only be more in vain where another
+process was faster."""
+_AHEAD_OF_OTHERS: Final = 4
+"""The same while somebody else is faster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -76,17 +77,6 @@ class Answered:
     question: WaitingRequest
     decision: Decision
     recorded: Recorded
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decided:
-    """What became of the first questions; withdrawn ones are in none of the results."""
-
-    questions: Sequence[WaitingRequest]
-    others: Sequence[NotDecidable | Held]
-    #: in the record, when their commit has ended. It raises StateMoved where they are to be decided
-    #: again, and otherwise what `Recorder.record` does.
-    answered: Future[list[Answered]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +179,7 @@ class Decider:
             self._tracker.change(as_before, source=ACTOR)
             self._returned.clear()
 
-    def record_late(self, question: WaitingRequest) -> list[Answered]:
+    def record_late(self, question: WaitingRequest) -> Answered:
         """Decide and record a call that was answered before, on the newest state.
 
         Raises BadRequest and DecisionError where it is no question that can be decided, StoreError,
@@ -199,39 +189,54 @@ class Decider:
         for _ in range(_LATE_ATTEMPTS):
             # On an older state its pod would seem to be there, and be gone when it is decided.
             self.refresh()
-            decided = self.decide([question])
-            refused = [one.reason for one in decided.others if isinstance(one, NotDecidable)]
-            if refused:
-                failure = refused[0]
+            decided = self.decide(question)
+            if isinstance(decided, NotDecidable):
+                failure = decided.reason
                 continue
+            assert isinstance(decided, Future)  # it was not withdrawn, and waits for nothing
             try:
-                return decided.answered.result()
+                return decided.result()
             except StateMoved as exc:
                 failure = Contended(str(exc))
         assert failure is not None
         raise failure
 
-    def decide(self, questions: Sequence[WaitingRequest]) -> Decided:
-        """Decide and record the first questions, as many as go together.
+    def decide(self, question: WaitingRequest) -> Future[Answered] | NotDecidable | Held | None:
+        """Decide a question, and have that recorded; None where it was withdrawn.
 
-        Raises StoreError, Contended: then none is recorded.
+        The future has what is in the record, when that is committed. It raises StateMoved where
+        the question is to be decided again, and otherwise what `Recorder.record` does. Raises
+        StoreError, Contended: then nothing is recorded.
         """
         self.see_off()
-        row = _Row(questions[: _together(questions)])
         self._take_rules()
-        if self._rules is None or self._rules.history_needs or self._contended:
-            # Figures of the past are read from the record, with the row before in it. And where
-            # somebody is faster, two rows would be decided in vain instead of one.
+        if self._rules is None or self._rules.history_needs:
+            # Figures of the past are read from the record, with the decision before in it.
             self._tracker.settle()
-        self._take_over(row)
+        attempt = _Attempt(question)
+        try:
+            self._take_over(attempt, self._preemptor)
+            self._commit(attempt)
+            if attempt.lacks_victims:
+                self._take_over(attempt, self._victims)
+                self._commit(attempt)
+        except BodyNeeded as exc:
+            question.again(attempt.taken)
+            return NotDecidable(question=question, reason=exc)
+        except BadRequest as exc:
+            return NotDecidable(question=question, reason=exc)
+        return attempt.answered if attempt.sent else attempt.refused
+
+    def _commit(self, attempt: _Attempt) -> None:
+        """Decide, and have that recorded."""
         self._tracker.commit_row(
-            lambda state: self._proposed(row, state),
-            lambda made: self._record(row, made),
-            subject=f"the decision of `{row.questions[0].request.key}`",
-            more=lambda made: not row.rules_of(made).history_needs,
-            again=lambda _: row.restart(),
+            lambda state: self._proposed(attempt, state),
+            lambda made: self._record(attempt, *made),
+            subject=f"the decision of `{attempt.question.request.key}`",
+            more=lambda _: False,
+            again=lambda _: None,
+            ahead=_AHEAD_OF_OTHERS if self._contended else _AHEAD,
         )
-        return row.result()
 
     def _take_rules(self) -> None:
         # What is recorded is checked against the active rules in its own transaction: only where
@@ -241,122 +246,124 @@ class Decider:
             self._rules = None
         self._rules = self._rules or self._journal.active_rules()
 
-    def _take_over(self, row: _Row) -> None:
-        """Record the pods that the requests know better than the state does."""
+    def _take_over(
+        self, attempt: _Attempt, which: Callable[[WaitingRequest, Snapshot], list[Change]]
+    ) -> None:
+        """Record pods that a request knows better than the state does.
+
+        Raises BadRequest, BodyNeeded.
+        """
+        taken: list[Change] = []
 
         def changes(snapshot: Snapshot) -> list[Change]:
-            found: dict[tuple[str, str], Change] = {}
-            for question in row.questions:
-                try:
-                    pods, returned = brought(
-                        snapshot, question.request, question.body, gone=self._gone
-                    )
-                    if returned and question.effective:
-                        raise BadRequest(f"`Pod`: `{question.request.key}` is gone")
-                except (BadRequest, BodyNeeded) as exc:
-                    row.refused[question] = exc
-                    continue
-                if not question.effective:
-                    request = question.request
-                    known = snapshot.pod(request.key)
-                    if returned or (known is not None and known.spec.node_name):
-                        self._returned[request.key] = request.uid, known
-                row.taken[question] = tuple(key for _, key, _ in pods)
-                found |= {change[:2]: change for change in pods}
-            return list(found.values())
+            taken[:] = which(attempt.question, snapshot)
+            return taken
 
         # Mostly there is nothing, and no commit is waited for.
         if changes(self._tracker.supposed.snapshot):
             self._tracker.change(changes, source=ACTOR)
+            attempt.taken += tuple(key for _, key, _ in taken)
+
+    def _preemptor(self, question: WaitingRequest, snapshot: Snapshot) -> list[Change]:
+        request = question.request
+        pods, returned = preemptor_brought(snapshot, request, gone=self._gone)
+        if returned and question.effective:
+            raise BadRequest(f"`Pod`: `{request.key}` is gone")
+        if not question.effective:
+            known = snapshot.pod(request.key)
+            if returned or (known is not None and known.spec.node_name):
+                self._returned[request.key] = request.uid, known
+        return pods
+
+    def _victims(self, question: WaitingRequest, snapshot: Snapshot) -> list[Change]:
+        return victims_brought(snapshot, question.request, question.body, gone=self._gone)
 
     def _gone(self, pods: Mapping[str, str]) -> Collection[str]:
         return self._store.state.gone_pods(self._cluster, pods)
 
-    def _proposed(self, row: _Row, state: State) -> Proposal[Decision] | None:
-        """The decision of the next question of the row; None behind the last one."""
-        if not row.decided:
-            self._take_rules()
-            row.rules = self._rules
-        rules = row.rules
+    def _proposed(self, attempt: _Attempt, state: State) -> Proposal[Decision] | None:
+        """The decision on a state; None where there is none."""
+        attempt.refused = None
+        question, request = attempt.question, attempt.question.request
+        if question.withdrawn():
+            return None
+        self._take_rules()
+        rules = self._rules
         assert rules is not None  # an environment of a desk has active rules
-        while (question := row.following()) is not None:
-            now_ms, began_ns = self._clock(), time.time_ns()
-            base = state.at(now_ms, history=self._journal.history(rules, now_ms=now_ms))
-            request = question.request
-            try:
-                decision = decide(
-                    base.snapshot, rules, request.key, offer=request.offer, by_class=True
-                )
-            except DecisionError as exc:
-                row.refused[question] = exc
-                continue
-            if _behind(decision) and question.hold(row.taken.get(question, ())):
-                row.held.append(Held(question=question, revision=base.revision))
-                continue
-            row.decided.append(question)
-            question.trace.add(
-                "decide",
-                began_ns,
-                time.time_ns(),
-                {
-                    "policy.outcome": decision.outcome.value,
-                    "policy.candidates": len(request.offer),
-                    "policy.rule_set": rules.name,
-                },
-            )
-            changes = changes_of(base.snapshot, decision) if question.effective else ()
-            # All that is kept of it is worked out here, while the row before is recorded.
-            row.records.append(record_of(decision, keep=rules.audit_candidates))
-            return Proposal(state=base, result=decision, changes=changes)
-        return None
+        now_ms, began_ns = self._clock(), time.time_ns()
+        base = state.at(now_ms, history=self._journal.history(rules, now_ms=now_ms))
+        try:
+            decision = decide(base.snapshot, rules, request.key, offer=request.offer, by_class=True)
+        except DecisionError as exc:
+            attempt.refused = NotDecidable(question=question, reason=exc)
+            return None
+        if not attempt.looked_at and _misses_victims(decision):
+            # Mostly the state has them all, which to look at first would take as long as some of
+            # the decision.
+            attempt.looked_at = True
+            attempt.lacks_victims = bool(self._victims(question, base.snapshot))
+            if attempt.lacks_victims:
+                return None
+        if _behind(decision) and question.hold(attempt.taken):
+            attempt.refused = Held(question=question, revision=base.revision)
+            return None
+        question.trace.add(
+            "decide",
+            began_ns,
+            time.time_ns(),
+            {
+                "policy.outcome": decision.outcome.value,
+                "policy.candidates": len(request.offer),
+                "policy.rule_set": rules.name,
+            },
+        )
+        attempt.rules = rules
+        changes = changes_of(base.snapshot, decision) if question.effective else ()
+        return Proposal(state=base, result=decision, changes=changes)
 
-    def _record(self, row: _Row, made: Sequence[Proposal[Decision]]) -> Future[list[Recorded]]:
-        """Have the row recorded as far as it was decided."""
-        rules, began_ns = row.rules_of(made), time.time_ns()
+    def _record(self, attempt: _Attempt, made: Proposal[Decision]) -> Future[list[Recorded]]:
+        """Have a decision recorded."""
+        question, rules = attempt.question, attempt.rules
+        assert rules is not None
+        began_ns = time.time_ns()
         commit = self._recorder.record(
-            Row(
+            DecidedCall(
                 cluster=self._cluster,
                 environment=self._environment,
-                actor=row.decided[0].caller or ACTOR,
+                actor=question.caller or ACTOR,
                 rules=RuleSetText.of(rules),
-                expected_revision=made[0].state.revision,
-                decided=[
-                    DecidedCall(
-                        record=record,
-                        pods=[(key, _pod(obj)) for _, key, obj in proposal.changes],
-                        at_ms=self._clock(),
-                        served=question.served(proposal.result, row.taken.get(question, ())),
-                    )
-                    for question, record, proposal in zip(
-                        row.decided, row.records, made, strict=True
-                    )
-                ],
+                expected_revision=made.state.revision,
+                expected_digest=made.state.snapshot.state_digest,
+                record=record_of(made.result, keep=rules.audit_candidates),
+                pods=[(key, _pod(obj)) for _, key, obj in made.changes],
+                at_ms=self._clock(),
+                served=question.served(made.result, attempt.taken),
             ),
-            claim=row.claim,
+            claim=question.claim,
         )
-        decisions = [proposal.result for proposal in made]
+        attempt.sent = True
         told: Future[list[Recorded]] = Future()
-        commit.add_done_callback(partial(self._ended, row, decisions, began_ns, told))
+        commit.add_done_callback(partial(self._ended, attempt, made.result, began_ns, told))
         return told
 
     def _ended(
         self,
-        row: _Row,
-        decisions: Sequence[Decision],
+        attempt: _Attempt,
+        decision: Decision,
         began_ns: int,
         told: Future[list[Recorded]],
-        commit: Future[list[Recorded]],
+        commit: Future[Recorded],
     ) -> None:
-        """A commit has ended. Whoever waits for that hears it when the row's calls have."""
+        """A commit has ended. Whoever waits for that hears it when the call has."""
         failure = commit.exception()
         self._contended = isinstance(failure, StateMoved)
         if isinstance(failure, RulesMoved):
             self._rules_moved = True
         try:
-            row.committed(decisions, began_ns, commit)
+            attempt.committed(decision, began_ns, commit)
         finally:
             if failure is None:
-                told.set_result(commit.result())
+                told.set_result([commit.result()])
             else:
                 told.set_exception(failure)
 
@@ -366,85 +373,33 @@ def _pod(obj: ClusterObject | None) -> Pod | None:
     return obj
 
 
-class _Row:
-    """Questions that are decided together, and how far that is."""
+class _Attempt:
+    """A question while it is decided, and how far that is."""
 
-    def __init__(self, questions: Sequence[WaitingRequest]) -> None:
-        self.questions = questions
-        self.rules: RuleSet | None = None
-        self.taken: dict[WaitingRequest, tuple[str, ...]] = {}
-        self.refused: dict[WaitingRequest, BadRequest | BodyNeeded | DecisionError] = {}
-        self.decided: list[WaitingRequest] = []  #: in this attempt
-        self.records: list[DecisionRecord] = []  #: of `decided`
-        self.held: list[Held] = []  #: in this attempt
-        self._answered: Future[list[Answered]] = Future()
-        self._next = 0
+    def __init__(self, question: WaitingRequest) -> None:
+        self.question = question
+        self.taken: tuple[str, ...] = ()  #: pods that were taken over from the request
+        self.looked_at = False  #: have the victims been compared with those of the state?
+        self.lacks_victims = False  #: are some of them to be taken over first?
+        self.rules: RuleSet | None = None  #: that decided
+        self.refused: NotDecidable | Held | None = None  #: why there is no decision
+        self.sent = False  #: is the decision on its way into the record?
+        self.answered: Future[Answered] = Future()
 
-    def following(self) -> WaitingRequest | None:
-        while self._next < len(self.questions):
-            question = self.questions[self._next]
-            self._next += 1
-            if question not in self.refused and not question.withdrawn():
-                return question
-        return None
-
-    def rules_of(self, made: Sequence[Proposal[Decision]]) -> RuleSet:
-        rules = self.rules
-        # INVARIANT: one rule set decides a row; another one begins the row anew.
-        assert rules is not None
-        assert all(proposal.result.rule_set_digest == rules.digest for proposal in made)
-        return rules
-
-    def claim(self) -> None:
-        """Claim all that is decided. Raises GivenUp where one of it was answered meanwhile."""
-        try:
-            for question in self.decided:
-                question.claim()
-        except GivenUp:
-            self._reopen()
-            raise
-
-    def restart(self) -> None:
-        """Nothing was sent to be recorded."""
-        self.decided, self.records, self.held, self._next = [], [], [], 0
-
-    def _reopen(self) -> None:
-        for question in self.decided:
-            question.reopen()
-
-    def committed(
-        self, decisions: Sequence[Decision], began_ns: int, commit: Future[list[Recorded]]
-    ) -> None:
+    def committed(self, decision: Decision, began_ns: int, commit: Future[Recorded]) -> None:
         """Called by the thread that waited for the commit, when that has ended."""
-        failure = commit.exception()
+        question, failure = self.question, commit.exception()
         if failure is not None:
-            self._reopen()
+            question.reopen()
             if isinstance(failure, StateMoved):
-                for question in self.decided:
-                    question.again(self.taken.get(question, ()))
-            self._answered.set_exception(failure)
+                question.again(self.taken)
+            self.answered.set_exception(failure)
             return
-        answered = []
-        for question, decision, one in zip(self.decided, decisions, commit.result(), strict=True):
-            question.trace.add(
-                "record",
-                began_ns,
-                time.time_ns(),
-                {"policy.decision": one.decision_id, "policy.recorded_together": len(decisions)},
-            )
-            answered.append(Answered(question=question, decision=decision, recorded=one))
-        self._answered.set_result(answered)
-
-    def result(self) -> Decided:
-        """What became of the row; what was decided is on its way into the record."""
-        refused = [NotDecidable(question=q, reason=reason) for q, reason in self.refused.items()]
-        if not self.decided:
-            self._answered.set_result([])
-        return Decided(
-            questions=self.questions,
-            others=[*refused, *self.held],
-            answered=self._answered,
+        recorded = commit.result()
+        question.trace.add(
+            "record", began_ns, time.time_ns(), {"policy.decision": recorded.decision_id}
         )
+        self.answered.set_result(Answered(question=question, decision=decision, recorded=recorded))
 
 
 _UNKNOWN: Final = frozenset({messages.UNKNOWN_NODE, messages.UNKNOWN_VICTIM})
@@ -458,20 +413,15 @@ def _behind(decision: Decision) -> bool:
     """
     if decision.outcome is Outcome.PREEMPT:
         return False
-    unknown = (not _UNKNOWN.isdisjoint(s.reasons) for s in decision.trace.dry_run_statuses.statuses)
-    return bool(decision.trace.waits_for) or any(unknown)
+    return bool(decision.trace.waits_for) or _names_unknown(decision)
 
 
-def _together(questions: Sequence[WaitingRequest]) -> int:
-    """How many of the first questions may be decided in a row.
+def _misses_victims(decision: Decision) -> bool:
+    """May it be another one where the state has all the victims that were offered?"""
+    return decision.outcome is not Outcome.PREEMPT or _names_unknown(decision)
 
-    Two about one pod go apart: the second scheduler may know what became of the first decision.
-    A ledger entry names one actor, so do the decisions of a transaction.
-    """
-    seen: set[str] = set()
-    for count, question in enumerate(questions):
-        key = question.request.key
-        if key in seen or question.caller != questions[0].caller or count == LARGEST:
-            return count
-        seen.add(key)
-    return len(questions)
+
+def _names_unknown(decision: Decision) -> bool:
+    """Was a candidate left out because the state does not have its node, or one of its victims?"""
+    statuses = decision.trace.dry_run_statuses.statuses
+    return any(not _UNKNOWN.isdisjoint(status.reasons) for status in statuses)

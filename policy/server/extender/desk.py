@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from enum import Enum
@@ -26,9 +26,9 @@ from policy.scheduling.state import Contended, State, StateMoved
 from policy.server.extender.brought import BodyNeeded
 from policy.server.extender.call import PreemptCall, Said
 from policy.server.extender.deciding import (
-    LARGEST,
     Answered,
     Decider,
+    Held,
     NotDecidable,
     WaitingRequest,
 )
@@ -45,28 +45,16 @@ log = logging.getLogger("policy.server")
 _WAITING: Final = 1000
 """Calls that may wait; a scheduler sends one at a time, so more is somebody else."""
 
-_APART: Final = 0.01
-"""Seconds between the beginnings of two rows: calls that come faster share a transaction, which
-costs as much as a decision. A scheduler by itself hardly ever asks again within that."""
-
-_FAR_APART: Final = 0.015
-"""The same, at most, where rows are shared already and take longer: what a row costs beside its
-decisions is then paid by more of them, which leaves time to spare."""
-
-_DECIDED: Final = 0.7
-"""Part of the time that a row takes in which it is decided, and the most of it written."""
-
 _SOON: Final = 0.05
 """Seconds between two looks at what others wrote while calls keep coming, or wait for that."""
 
-
 _NEWEST_PART: Final = 0.2
-"""Part that the last row has in how long rows are taken to last."""
+"""Part that the last call has in how long calls are taken to last."""
 
 
 class _Signal(Enum):
     MOVED = 1  # others may have written
-    COMMITTED = 2  # the commit of a row has ended
+    COMMITTED = 2  # a commit has ended
     STOP = 3
 
 
@@ -91,8 +79,8 @@ class Desk:
     ) -> None:
         """clock: milliseconds since 1970 UTC. ending: set when the process is to end.
 
-        changed: called by the desk's thread when calls have their answers, once for those of a
-        row, and whenever `problem` or the revision of `state` may be another one.
+        changed: called by any thread when a call has no decision, and whenever `problem` may be
+        another one. The answers of calls are there when their record is (see `Recorder`).
         """
         self._store = store
         self._environment = environment
@@ -107,12 +95,12 @@ class Desk:
         self._news = News()
         self._decider: Decider | None = None
         self._held: dict[WaitingRequest, PreemptCall] = {}  #: calls that wait for a newer state
-        self._again: deque[PreemptCall] = deque()  #: calls of rows on a state that had moved
+        self._again: deque[PreemptCall] = deque()  #: calls on a state that had moved
         self._tried = 0  #: revision on which those were decided last
         self._looked = time.monotonic()
-        self._begun = 0.0  #: when the last row was taken
-        self._lasts = 0.0  #: seconds that a row takes, of late
-        self._shared = False  #: did the last row hold more than one call?
+        self._begun = 0.0  #: when the last call was taken
+        self._newest: PreemptCall | None = None  #: that was taken
+        self._lasts = 0.0  #: seconds from there to the record, of late
         self.problem = "the state is being loaded"  #: why no call can be decided; "" where it can
         self._thread = threading.Thread(target=self._work, name=f"desk {environment}", daemon=True)
         self._listener = threading.Thread(
@@ -160,31 +148,23 @@ class Desk:
         self._changed()
         while True:
             try:
-                taken = [self._calls.get(timeout=self._pause)]
+                taken = self._calls.get(timeout=self._pause)
             except queue.Empty:
                 self._look_around()
                 continue
-            if isinstance(taken[0], PreemptCall):
-                self._let_gather()
-                while (
-                    len(taken) < LARGEST
-                    and taken[-1] is not _Signal.STOP
-                    and not self._calls.empty()
-                ):
-                    taken.append(self._calls.get())
             self._serve_again()
-            self._serve([call for call in taken if isinstance(call, PreemptCall)])
+            if isinstance(taken, PreemptCall):
+                self._serve(taken)
             if self._decider is not None:
                 self._decider.settle_if_done()
-            ends = taken[-1] is _Signal.STOP
-            taken.clear()  # bodies are not kept until the next call comes
-            if ends:
+            if taken is _Signal.STOP:
                 self._put_again()
                 self._settle()
                 while self._again:
                     self._serve_again()
                     self._settle()
                 return
+            del taken  # its body is not kept until the next call comes
             if time.monotonic() - self._looked > self._pause:
                 self._look_around()
 
@@ -196,14 +176,6 @@ class Desk:
         except (StoreError, Contended) as exc:
             log.warning("a pod that is gone stays in the state until that is read again: %s", exc)
 
-    def _let_gather(self) -> None:
-        """Wait until the next row may begin."""
-        apart = max(_APART, min(_DECIDED * self._lasts, _FAR_APART)) if self._shared else _APART
-        left = self._begun + apart - time.monotonic()
-        if left > 0:
-            self._stopping.wait(left)
-        self._begun = time.monotonic()
-
     @property
     def _pause(self) -> float:
         """Seconds between two looks around."""
@@ -213,7 +185,7 @@ class Desk:
     def _may_be_behind(self) -> bool:
         """Is it time to look at what others may have written?
 
-        Rows tell that as well, and those that come one after the other sooner.
+        Commits tell that as well, and those that come one after the other sooner.
         """
         age = self._news.age
         return age is not None and (age > _SOON or time.monotonic() - self._begun > _SOON)
@@ -256,6 +228,7 @@ class Desk:
             self._changed()
             return
         try:
+            decider.settle_if_done()
             if self._may_be_behind or self._held:
                 self._news.take()
                 decider.refresh()
@@ -272,107 +245,81 @@ class Desk:
 
     def _serve_again(self) -> None:
         """Decide once more what was decided on a state that others had changed by then."""
-        if self._again:
-            self._serve([self._again.popleft() for _ in range(len(self._again))])
+        for _ in range(len(self._again)):
+            self._serve(self._again.popleft())
 
-    def _serve(self, calls: Sequence[PreemptCall]) -> None:
-        """Answer the calls in the order in which they came."""
-        asked: dict[WaitingRequest, PreemptCall] = {}
-        for call in calls:
-            try:
-                if call.given_up:
-                    continue
-                # One that cannot be answered in time would take the time of those that can: where
-                # it is given up meanwhile, its whole row is decided again. One that has just come
-                # is always tried: how long a row takes may have been bad luck.
-                if call.left < min(2 * self._lasts, call.seconds / 2):
-                    raise Overloaded("more calls wait than can be decided in time")
-                asked[_question(call)] = call
-            except Overloaded as exc:
-                call.fail(exc)
-        if len(asked) < len(calls):
-            self._changed()
-        if not asked:
+    def _serve(self, call: PreemptCall) -> None:
+        """Have a call answered."""
+        if call.given_up:
             return
-        self._shared = len(asked) > 1
-        while asked:
-            before = len(asked)
-            self._answer(asked)
-            # INVARIANT: whatever happens, a call is done with.
-            assert len(asked) < before
+        # One that cannot be answered in time would take the time of those that can. One that has
+        # just come is always tried: how long the last ones took may have been bad luck.
+        if call.left < min(2 * self._lasts, call.seconds / 2):
+            call.fail(Overloaded("more calls wait than can be decided in time"))
+            self._changed()
+            return
+        self._answer(_question(call), call)
 
-    def _answer(self, asked: dict[WaitingRequest, PreemptCall]) -> None:
-        """Decide the first questions, and take them out; they are answered when it is recorded."""
-        began = time.monotonic()
+    def _answer(self, question: WaitingRequest, call: PreemptCall) -> None:
+        """Decide a call; it is answered when that is recorded."""
+        began = self._begun = time.monotonic()
+        self._newest = call
         try:
             decider = self._ready()
             if decider is None:
                 raise StoreError(self.problem)
-            decided = decider.decide(list(asked))
+            decided = decider.decide(question)
         except (StoreError, Contended) as exc:
-            self._fail(list(asked.values()), exc)
-            asked.clear()
+            self._fail(call, exc)
             return
         except Exception as exc:
-            # The outermost frame of this thread: one call must not end the desk, nor the calls
-            # that wait with it.
-            if len(asked) > 1:
-                for question in list(asked):
-                    self._answer({question: asked.pop(question)})
-                return
+            # The outermost frame of this thread: one call must not end the desk.
             log.exception("a call could not be decided")
-            asked.popitem()[1].fail(exc)
+            call.fail(exc)
             self._changed()
             return
-        row = {question: asked.pop(question) for question in decided.questions}
-        for result in decided.others:
-            call = row.pop(result.question)
-            if isinstance(result, NotDecidable):
-                if isinstance(result.reason, BodyNeeded):
-                    call.need_body()
-                else:
-                    call.fail(result.reason)
-            else:
-                self._held[result.question] = call
-                self._tried = result.revision
-        if decided.others:
-            self._changed()
-        decided.answered.add_done_callback(partial(self._recorded, row, began))
+        match decided:
+            case Held():
+                self._held[question] = call
+                self._tried = decided.revision
+                self._changed()
+            case NotDecidable(reason=BodyNeeded()):
+                call.need_body()
+            case NotDecidable():
+                call.fail(decided.reason)
+                self._changed()
+            case Future():
+                decided.add_done_callback(partial(self._recorded, call, began))
+            case None:  # withdrawn
+                pass
 
-    def _recorded(
-        self,
-        row: Mapping[WaitingRequest, PreemptCall],
-        began: float,
-        answered: Future[list[Answered]],
-    ) -> None:
-        """Answer a row, whose commit has ended; called by the thread that waited for it."""
+    def _recorded(self, call: PreemptCall, began: float, answered: Future[Answered]) -> None:
+        """Answer a call whose commit has ended; called by the thread that waited for it."""
         self._lasts += _NEWEST_PART * (time.monotonic() - began - self._lasts)
         failure = answered.exception()
         if isinstance(failure, StateMoved):
-            self._again.extend(row.values())
+            self._again.append(call)
         elif failure is not None:
-            self._fail(list(row.values()), failure)
+            self._fail(call, failure)
         else:
-            for result in answered.result():
-                row[result.question].said.set_result(_said(result))
+            call.said.set_result(_said(answered.result()))
             self._news.recorded(began)
             self.problem = ""
-            self._changed()
-        for call in row.values():
-            if call.given_up:
-                log.warning("a call was given up before its decision was recorded")
-        # What is kept of the row, bodies too, is let go of.
-        with suppress(queue.Full):
-            self._calls.put_nowait(_Signal.COMMITTED)
+        if call.given_up:
+            log.warning("a call was given up before its decision was recorded")
+        if call is self._newest:
+            # What is kept of it and those before, bodies too, is let go of.
+            self._newest = None
+            with suppress(queue.Full):
+                self._calls.put_nowait(_Signal.COMMITTED)
 
-    def _fail(self, calls: Sequence[PreemptCall], reason: BaseException) -> None:
-        """No decision about these calls is recorded, as far as is known."""
+    def _fail(self, call: PreemptCall, reason: BaseException) -> None:
+        """No decision about the call is recorded, as far as is known."""
         if isinstance(reason, StoreError | Contended):
             self.problem = str(reason)
         else:
-            log.error("decisions could not be committed", exc_info=reason)
-        for call in calls:
-            call.fail(reason)
+            log.error("a decision could not be committed", exc_info=reason)
+        call.fail(reason)
         self._changed()
 
     def _put_again(self) -> None:
@@ -381,10 +328,9 @@ class Desk:
             call.patience = 0.0
         moved = self.state is not None and self.state.revision != self._tried
         asked = {q: call for q, call in self._held.items() if moved or not call.patient}
-        for question in asked:
+        for question, call in asked.items():
             del self._held[question]
-        while asked:
-            self._answer(asked)
+            self._answer(question, call)
 
     # --- what could not be recorded in time ----------------------------------------------------
 

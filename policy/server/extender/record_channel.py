@@ -1,7 +1,8 @@
 """What the process that decides and the one that records say to one another.
 
-Frames with numbers of rows. A row is recorded as one transaction: it is sent, and shortly before
-the commit its calls are claimed; then it is recorded, or nothing of it is.
+Frames. A decision about a call is sent as it is made, with a number. Those that wait together share
+a transaction: while that is written its calls are claimed, all or none of them; then
+it is committed, or nothing of it is kept.
 """
 
 from __future__ import annotations
@@ -26,85 +27,87 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     db: str
 
 
-class DecidedCall(msgspec.Struct, frozen=True, kw_only=True):
+class DecidedCall(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The decision about a call, made on the state that the one before it led to."""
 
+    cluster: str
+    environment: str
+    actor: str
+    rules: RuleSetText
+    expected_revision: int  #: that it was made on
+    expected_digest: str  #: of the state there
     record: DecisionRecord
     pods: list[tuple[str, Pod | None]]  #: those that it changes, by namespace/name
     at_ms: int  #: when it was recorded, since 1970 UTC
     served: ServedCall
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Decisions that are recorded together."""
+class Claimed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """May these calls be recorded? Not where one of them was answered in another way."""
 
-    cluster: str
-    environment: str
-    actor: str
-    rules: RuleSetText
-    expected_revision: int  #: that the first one was made on
-    decided: list[DecidedCall]
-
-
-class Claimed(msgspec.Struct, frozen=True, tag=True):
-    """May the row be committed? Not where one of its calls was answered in another way."""
-
+    calls: list[int]
     granted: bool
 
 
 # --- from the recorder ----------------------------------------------------------------------------
 
 
-class Claim(msgspec.Struct, frozen=True, tag=True):
-    """All of the row is written; its calls are to be claimed before it is committed."""
+class Claim(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """These calls are being written; nothing is committed before they are claimed."""
+
+    calls: list[int]
 
 
-class RowRecorded(msgspec.Struct, frozen=True, tag=True):
-    """The row is in the database."""
+class CallsRecorded(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The decisions are in the database."""
 
-    recorded: list[Recorded]
+    calls: list[int]
+    recorded: list[Recorded]  #: parallel to `calls`
 
 
-class RowMoved(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Nothing was written: the row is to be decided again."""
+class CallsOvertaken(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Nothing was written: the calls are to be decided again."""
 
+    calls: list[int]
     text: str
     other_rules: bool  #: was another rule set activated meanwhile?
 
 
-class RowFailed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class CallsFailed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Nothing was written, as far as is known: the database could not take it."""
 
+    calls: list[int]
     message: str
     help: str
     unavailable: bool  #: is the database away?
 
 
-class RowBroken(msgspec.Struct, frozen=True, tag=True):
+class CallsBroken(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """An error that was not foreseen, which the log has; nothing was written."""
 
+    calls: list[int]
     text: str
 
 
-ToRecorder = Begin | Row | Claimed
-FromRecorder = Claim | RowRecorded | RowMoved | RowFailed | RowBroken
+ToRecorder = Begin | DecidedCall | Claimed
+FromRecorder = Claim | CallsRecorded | CallsOvertaken | CallsFailed | CallsBroken
 
 _TO_RECORDER: Final = msgspec.msgpack.Decoder(prepared(ToRecorder))
 _FROM_RECORDER: Final = msgspec.msgpack.Decoder(prepared(FromRecorder))
 
 
-def frame(message: ToRecorder | FromRecorder, *, row: int = 0) -> bytes:
-    """The bytes of a message. row: the number of the row that it is about."""
-    return frames.frame(message, number=row)
+def frame(message: ToRecorder | FromRecorder, *, call: int = 0) -> bytes:
+    """The bytes of a message. call: the number of the call that it decides."""
+    return frames.frame(message, number=call)
 
 
 def to_recorder(file: BinaryIO) -> tuple[ToRecorder, int] | None:
-    """The next message to the process that records, and the number of its row; None at the end."""
+    """The next message to the process that records, and the number of its call; None at the end."""
     found = frames.read(file, _TO_RECORDER)
     return found and found[:2]
 
 
-def from_recorder(file: BinaryIO) -> tuple[FromRecorder, int] | None:
-    """The next message from it, and the number of its row; None at the end."""
+def from_recorder(file: BinaryIO) -> FromRecorder | None:
+    """The next message from it; None at the end."""
     found = frames.read(file, _FROM_RECORDER)
-    return found and found[:2]
+    return found and found[0]

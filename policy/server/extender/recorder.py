@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from itertools import count
@@ -19,13 +19,13 @@ from policy.server.extender.call import GivenUp
 from policy.server.extender.child import RECORDER, Child, start
 from policy.server.extender.record_channel import (
     Begin,
+    CallsBroken,
+    CallsFailed,
+    CallsOvertaken,
+    CallsRecorded,
     Claim,
     Claimed,
-    Row,
-    RowBroken,
-    RowFailed,
-    RowMoved,
-    RowRecorded,
+    DecidedCall,
     ToRecorder,
 )
 from policy.store import StoreError
@@ -45,38 +45,50 @@ class RecorderError(Exception):
     """What was not foreseen in the process that records; its log says more."""
 
 
-class _WaitingRow(NamedTuple):
+class _WaitingCall(NamedTuple):
     claim: Callable[[], None]
-    recorded: Future[list[Recorded]]
+    recorded: Future[Recorded]
 
 
 class Recorder:
-    """Has rows recorded, those of an environment in the order in which they are sent."""
+    """Has calls recorded, those of an environment in the order in which they are sent."""
 
-    def __init__(self, to_recorder: socket.socket, *, db: str, lost: Callable[[], None]) -> None:
-        """to_recorder: to `recording.work`. lost: called where that ended by itself."""
+    def __init__(
+        self,
+        to_recorder: socket.socket,
+        *,
+        db: str,
+        lost: Callable[[], None],
+        told: Callable[[], None] = lambda: None,
+    ) -> None:
+        """to_recorder: to `recording.work`. lost: called where that ended by itself.
+
+        told: called when the futures of a transaction are done, all of them.
+        """
         self._socket = to_recorder
         self._lost = lost
+        self._told = told
         self._closing = False
         self._numbers = count(1)
         self._sending = threading.Lock()
-        self._rows: dict[int, _WaitingRow] = {}
+        self._calls: dict[int, _WaitingCall] = {}  #: by number
         self._send(Begin(db=db))
         self._listener = threading.Thread(target=self._listen, name="recorded", daemon=True)
         self._listener.start()
 
-    def record(self, row: Row, *, claim: Callable[[], None]) -> Future[list[Recorded]]:
-        """What is recorded of a row, when it is committed.
+    def record(self, call: DecidedCall, *, claim: Callable[[], None]) -> Future[Recorded]:
+        """What is recorded of a call, when it is committed.
 
-        The future raises StateMoved where nothing was written and all is to be decided again, as
-        RulesMoved where other rules are active; StoreError where the database could not take it;
-        RecorderError. claim: the last step before the commit; where it raises GivenUp, nothing is
-        written. It is called by the thread that completes the future.
+        The future raises StateMoved where nothing was written and the call is to be decided again,
+        as RulesMoved where other rules are active; StoreError where the database could not take
+        it; RecorderError. claim: comes before the commit; where it raises GivenUp, nothing is
+        written of what shares the transaction. It is called by the thread that completes the
+        future.
         """
-        recorded: Future[list[Recorded]] = Future()
+        recorded: Future[Recorded] = Future()
         number = next(self._numbers)
-        self._rows[number] = _WaitingRow(claim, recorded)
-        self._send(row, row=number)
+        self._calls[number] = _WaitingCall(claim, recorded)
+        self._send(call, call=number)
         return recorded
 
     def close(self) -> None:
@@ -87,10 +99,10 @@ class Recorder:
         self._listener.join(_EXIT_SECONDS)
         self._socket.close()
 
-    def _send(self, message: ToRecorder, *, row: int = 0) -> None:
+    def _send(self, message: ToRecorder, *, call: int = 0) -> None:
         # If the other process has ended, `_listen` sees that.
         with self._sending, suppress(OSError):
-            self._socket.sendall(record_channel.frame(message, row=row))
+            self._socket.sendall(record_channel.frame(message, call=call))
 
     def _listen(self) -> None:
         with os.fdopen(self._socket.fileno(), "rb", closefd=False) as file:
@@ -99,40 +111,50 @@ class Recorder:
             self._lost()
 
     def _hear(self, file: BinaryIO) -> None:
-        while (received := record_channel.from_recorder(file)) is not None:
-            message, number = received
+        while (message := record_channel.from_recorder(file)) is not None:
             if isinstance(message, Claim):
-                self._send(Claimed(_granted(self._rows[number].claim)), row=number)
+                granted = self._claimed(message.calls)
+                self._send(Claimed(calls=message.calls, granted=granted))
                 continue
-            recorded = self._rows.pop(number).recorded
-            match message:
-                case RowRecorded():
-                    recorded.set_result(message.recorded)
-                case RowMoved():
-                    kind = RulesMoved if message.other_rules else StateMoved
-                    recorded.set_exception(kind(message.text))
-                case RowFailed():
-                    of = Unavailable if message.unavailable else StoreError
-                    recorded.set_exception(of(message.message, help=message.help))
-                case RowBroken():
-                    recorded.set_exception(RecorderError(message.text))
+            waiting = [self._calls.pop(number).recorded for number in message.calls]
+            if isinstance(message, CallsRecorded):
+                for future, recorded in zip(waiting, message.recorded, strict=True):
+                    future.set_result(recorded)
+            else:
+                failure = _failure(message)
+                for future in waiting:
+                    future.set_exception(failure)
+            self._told()
+
+    def _claimed(self, calls: Iterable[int]) -> bool:
+        """Claim these; False where one of them cannot be. What is not recorded is reopened then."""
+        try:
+            for number in calls:
+                self._calls[number].claim()
+        except GivenUp:
+            return False
+        return True
 
 
-def _granted(claim: Callable[[], None]) -> bool:
-    try:
-        claim()
-    except GivenUp:
-        return False
-    return True
+def _failure(message: CallsOvertaken | CallsFailed | CallsBroken) -> Exception:
+    match message:
+        case CallsOvertaken():
+            kind = RulesMoved if message.other_rules else StateMoved
+            return kind(message.text)
+        case CallsFailed():
+            of = Unavailable if message.unavailable else StoreError
+            return of(message.message, help=message.help)
+        case CallsBroken():
+            return RecorderError(message.text)
 
 
 class RecordingProcess:
     """A process that records, and its end."""
 
-    def __init__(self, *, db: str) -> None:
-        """Raises OSError."""
+    def __init__(self, *, db: str, told: Callable[[], None] = lambda: None) -> None:
+        """told: as of a `Recorder`. Raises OSError."""
         self._child: Child = start(RECORDER)
-        self.recorder: Final = Recorder(self._child.socket, db=db, lost=self._end)
+        self.recorder: Final = Recorder(self._child.socket, db=db, lost=self._end, told=told)
 
     def close(self) -> None:
         """End it, when all is recorded that is to be."""

@@ -12,9 +12,14 @@ import os
 import socket
 import sys
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
-from typing import BinaryIO, Final
+from functools import partial
+from itertools import islice, takewhile
+from typing import BinaryIO, Final, NamedTuple
 
 from policy.cluster import collector
 from policy.server import interpreter
@@ -22,14 +27,14 @@ from policy.server.extender import record_channel
 from policy.server.extender.call import GivenUp
 from policy.server.extender.record_channel import (
     Begin,
+    CallsBroken,
+    CallsFailed,
+    CallsOvertaken,
+    CallsRecorded,
     Claim,
     Claimed,
+    DecidedCall,
     FromRecorder,
-    Row,
-    RowBroken,
-    RowFailed,
-    RowMoved,
-    RowRecorded,
 )
 from policy.store import StaleRevision, Store, StoreError
 from policy.store.errors import Unavailable
@@ -40,7 +45,19 @@ from policy.store.record.environments import RuleSetChanged
 log = logging.getLogger("policy.server")
 
 _AT_ONCE_BYTES: Final = 256 << 10
-"""Read together: a row of some calls."""
+"""Read together: some calls."""
+
+LARGEST: Final = 16
+"""Calls of a transaction: the first one waits for all."""
+
+_APART: Final = 0.01
+"""Seconds between the beginnings of two transactions: calls that come faster share one, which
+costs as much as a decision. A scheduler by itself hardly ever asks again within that."""
+
+_FAR_APART: Final = 0.02
+_WRITTEN: Final = 1.8
+"""The same, in times of what the last one took: what a transaction costs beside its calls is then
+paid by more of them, which leaves time to spare."""
 
 _END_SECONDS: Final = 2.0
 """For a commit that is under way when the process that decides ends."""
@@ -78,99 +95,183 @@ def work(to_desks: socket.socket) -> bool:
 
 
 class _Writers:
-    """Writes rows, those of an environment one after the other."""
+    """Writes what comes, a thread for each environment."""
 
     def __init__(self, store: Store, to_desks: socket.socket) -> None:
-        self._record = store.record
-        self._to_desks = to_desks
-        self._lock = threading.Lock()
-        self._threads: dict[str, ThreadPoolExecutor] = {}  #: by environment
-        self._newest: dict[str, Future[None]] = {}  #: row of each environment
-        self._claims: dict[int, Future[bool]] = {}  #: that are waited for, by row
-        self._ended = False  #: comes nothing any more?
+        self._store = store
+        self._to_desks = _ToDesks(to_desks)
+        self._writers: dict[str, _Writer] = {}  #: by environment
 
     def listen(self, file: BinaryIO) -> bool:
         """Until nothing more comes; True when what was under way then has ended."""
         while (received := record_channel.to_recorder(file)) is not None:
             message, number = received
             match message:
-                case Row():
-                    thread = self._thread(message.environment)
-                    self._newest[message.environment] = thread.submit(self._write, message, number)
+                case DecidedCall():
+                    self._writer(message.environment).submit(message, number)
                 case Claimed():
-                    self._claims.pop(number).set_result(message.granted)
+                    self._to_desks.claimed(message.calls, granted=message.granted)
             del received, message
-        with self._lock:
-            self._ended = True
-        # The process that decides has ended: no row can be claimed.
-        for claim in self._claims.values():
-            claim.set_result(False)
-        for thread in self._threads.values():
-            thread.shutdown(wait=False)
-        return not wait(self._newest.values(), _END_SECONDS).not_done
+        self._to_desks.end()
+        end = time.monotonic() + _END_SECONDS
+        for writer in self._writers.values():
+            writer.end()
+        return all(writer.ended(end) for writer in self._writers.values())
 
-    def _thread(self, environment: str) -> ThreadPoolExecutor:
-        thread = self._threads.get(environment)
-        if thread is None:
-            thread = self._threads[environment] = ThreadPoolExecutor(
-                max_workers=1, thread_name_prefix=f"record {environment}"
-            )
-        return thread
+    def _writer(self, environment: str) -> _Writer:
+        writer = self._writers.get(environment)
+        if writer is None:
+            writer = self._writers[environment] = _Writer(self._store, environment, self._to_desks)
+        return writer
 
-    def _write(self, row: Row, number: int) -> None:
-        self._send(self._result(row, number), number)
 
-    def _result(self, row: Row, number: int) -> FromRecorder:
-        try:
-            return RowRecorded(self._recorded(row, number))
-        except (StaleRevision, RuleSetChanged, GivenUp) as exc:
-            return RowMoved(text=str(exc), other_rules=isinstance(exc, RuleSetChanged))
-        except StoreError as exc:
-            away = isinstance(exc, Unavailable)
-            return RowFailed(message=exc.message, help=exc.help, unavailable=away)
-        except Exception as exc:
-            # The outermost frame of this thread: the process goes on with other rows.
-            log.exception("decisions could not be recorded")
-            return RowBroken(type(exc).__name__)
+class _ToDesks:
+    """The process that decides, as it is spoken to by any thread."""
 
-    def _recorded(self, row: Row, number: int) -> list[Recorded]:
-        # On Postgres the rows are written and committed without waiting for each, and the calls are
-        # claimed meanwhile.
-        commit = self._record.decision_group_ahead(
-            row.cluster,
-            [
-                DecidedPod(
-                    record=one.record,
-                    changes=[("Pod", key, pod) for key, pod in one.pods],
-                    at_ms=one.at_ms,
-                    served=one.served,
-                )
-                for one in row.decided
-            ],
-            expected_revision=row.expected_revision,
-            rules=row.rules,
-            environment=row.environment,
-            actor=row.actor,
-            origin=Origin.EXTENDER,
-            last=lambda: self._claim(number),
-        )
-        return commit.result()
+    def __init__(self, to_desks: socket.socket) -> None:
+        self._socket = to_desks
+        self._lock = threading.Lock()
+        self._claims: dict[
+            int, Future[bool]
+        ] = {}  #: that are waited for, by number of the first call
+        self._ended = False  #: comes nothing any more?
 
-    def _claim(self, number: int) -> None:
-        """Raises GivenUp."""
+    def send(self, message: FromRecorder) -> None:
+        # If the other process has ended, `listen` sees that.
+        with self._lock, suppress(OSError):
+            self._socket.sendall(record_channel.frame(message))
+
+    def claim(self, calls: list[int]) -> Future[bool]:
+        """Ask whether these calls may be recorded."""
         claim: Future[bool] = Future()
         with self._lock:
             if self._ended:
-                raise GivenUp
-            self._claims[number] = claim
-        self._send(Claim(), number)
-        if not claim.result():
-            raise GivenUp
+                claim.set_result(False)
+                return claim
+            self._claims[calls[0]] = claim
+        self.send(Claim(calls=calls))
+        return claim
 
-    def _send(self, message: FromRecorder, number: int) -> None:
-        # If the other process has ended, `listen` sees that.
-        with self._lock, suppress(OSError):
-            self._to_desks.sendall(record_channel.frame(message, row=number))
+    def claimed(self, calls: list[int], *, granted: bool) -> None:
+        self._claims.pop(calls[0]).set_result(granted)
+
+    def end(self) -> None:
+        """The process that decides has ended: nothing can be claimed."""
+        with self._lock:
+            self._ended = True
+        for claim in self._claims.values():
+            claim.set_result(False)
+
+
+class _Sent(NamedTuple):
+    number: int
+    call: DecidedCall
+
+    @property
+    def shares(self) -> tuple[str, str, str]:
+        """What is the same for all decisions of a transaction."""
+        return self.call.cluster, self.call.actor, self.call.rules.digest
+
+
+class _Writer:
+    """Records the calls of one environment, those that wait together in one transaction."""
+
+    def __init__(self, store: Store, environment: str, to_desks: _ToDesks) -> None:
+        self._record = store.record
+        self._environment = environment
+        self._to_desks = to_desks
+        self._waiting: deque[_Sent] = deque()
+        self._changed = threading.Condition()  #: is there something that waits, or the end?
+        self._ending = False
+        self._begun = 0.0  #: when the last transaction began
+        self._lasted = 0.0  #: seconds that it took
+        name = f"record {environment}"
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, call: DecidedCall, number: int) -> None:
+        with self._changed:
+            self._waiting.append(_Sent(number, call))
+            self._changed.notify()
+
+    def end(self) -> None:
+        """End when nothing waits any more."""
+        with self._changed:
+            self._ending = True
+            self._changed.notify()
+
+    def ended(self, end: float) -> bool:
+        """False where that takes longer than until `end` (`time.monotonic`)."""
+        self._thread.join(max(0.0, end - time.monotonic()))
+        return not self._thread.is_alive()
+
+    def _work(self) -> None:
+        while together := self._following():
+            result = self._result(together)
+            self._lasted = time.monotonic() - self._begun
+            self._to_desks.send(result)
+
+    def _following(self) -> list[_Sent]:
+        """The calls of the next transaction; none at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._ending)
+        apart = max(_APART, min(_WRITTEN * self._lasted, _FAR_APART))
+        time.sleep(max(0.0, self._begun + apart - time.monotonic()))
+        self._begun = time.monotonic()
+        with self._changed:
+            first = [sent.shares for sent in islice(self._waiting, 1)]
+            alike = takewhile(lambda sent: [sent.shares] == first, self._waiting)
+            together = list(islice(alike, LARGEST))
+            for _ in together:
+                self._waiting.popleft()
+        return together
+
+    def _result(self, together: Sequence[_Sent]) -> FromRecorder:
+        """What becomes of the calls, when their transaction has ended."""
+        calls = [sent.number for sent in together]
+        try:
+            return CallsRecorded(calls=calls, recorded=self._recorded(together, calls))
+        except (StaleRevision, RuleSetChanged, GivenUp) as exc:
+            other_rules = isinstance(exc, RuleSetChanged)
+            return CallsOvertaken(calls=calls, text=str(exc), other_rules=other_rules)
+        except StoreError as exc:
+            away = isinstance(exc, Unavailable)
+            return CallsFailed(calls=calls, message=exc.message, help=exc.help, unavailable=away)
+        except Exception as exc:
+            # The outermost frame of this thread: the process goes on with other calls.
+            log.exception("decisions could not be recorded")
+            return CallsBroken(calls=calls, text=type(exc).__name__)
+
+    def _recorded(self, together: Sequence[_Sent], calls: list[int]) -> list[Recorded]:
+        first = together[0].call
+        return self._record.decision_group(
+            first.cluster,
+            [
+                DecidedPod(
+                    record=sent.call.record,
+                    changes=[("Pod", key, pod) for key, pod in sent.call.pods],
+                    at_ms=sent.call.at_ms,
+                    served=sent.call.served,
+                )
+                for sent in together
+            ],
+            expected_revision=first.expected_revision,
+            expected_digest=first.expected_digest,
+            rules=first.rules,
+            environment=self._environment,
+            actor=first.actor,
+            origin=Origin.EXTENDER,
+            claim=partial(self._claim, calls),
+        )
+
+    def _claim(self, calls: list[int]) -> Callable[[], None]:
+        claim = self._to_desks.claim(calls)
+
+        def granted() -> None:
+            if not claim.result():
+                raise GivenUp
+
+        return granted
 
 
 if __name__ == "__main__":

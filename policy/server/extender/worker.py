@@ -83,7 +83,6 @@ class _Worker:
         self._to_service = to_service
         self._poll_seconds = begin.poll_seconds
         self._store = Store.opened_elsewhere(begin.db)
-        self._recording = RecordingProcess(db=begin.db)
         self._spool = Spool(Path(begin.spool))
         self._desks: dict[str, Desk] = {}
         #: that have no answer yet, by number
@@ -91,6 +90,7 @@ class _Worker:
         self._answers: deque[tuple[int, Trace, Future[Said]]] = deque()
         self._statuses: dict[str, channel.Status] = {}  #: as they were sent
         self._lock = threading.Lock()
+        self._recording = RecordingProcess(db=begin.db, told=self._send)
         self.ending = threading.Event()
         if begin.environment:
             self._desk(begin.environment)

@@ -30,9 +30,10 @@ class Basis:
     state_digest: str
 
     @classmethod
-    def newest(cls, head: Head, *, expected_revision: int) -> Basis:
-        """The newest state. Raises StaleRevision where that is no longer the expected one."""
-        if head.number != expected_revision:
+    def newest(cls, head: Head, *, expected_revision: int, expected_digest: str = "") -> Basis:
+        """The newest state. Raises StaleRevision where that is not the expected one."""
+        same = expected_digest in {"", head.digest}
+        if head.number != expected_revision or not same:
             raise StaleRevision(cluster=head.name, expected=expected_revision, actual=head.number)
         return cls(cluster=head.name, revision=head.number, state_digest=head.digest)
 

@@ -74,12 +74,10 @@ def record(
     cause: Cause = Cause.DECISION,
     origin: Origin = Origin.DECIDED,
     served: ServedCall | None = None,
-    last: Callable[[], None] | None = None,
 ) -> Recorded:
     """Keep a decision together with the state changes that it causes.
 
-    served: the scheduler's call that the decision answers. last: called when all is written and
-    nothing is committed yet; what it raises takes everything back.
+    served: the scheduler's call that the decision answers.
 
     Raises StaleRevision where the cluster is no longer at `expected_revision`, RuleSetChanged
     where another rule set is active in the environment by now: decide again. Raises
@@ -102,7 +100,6 @@ def record(
         actor=actor,
         cause=cause,
         origin=origin,
-        last=last,
     )
     return recorded
 
@@ -113,22 +110,28 @@ def record_group(
     decided: Sequence[DecidedPod],
     *,
     expected_revision: int,
+    expected_digest: str = "",
     rules: AnyRuleSet,
     environment: str = "",
     actor: str,
     cause: Cause = Cause.DECISION,
     origin: Origin = Origin.DECIDED,
-    last: Callable[[], None] | None = None,
+    claim: Callable[[], Callable[[], None]] | None = None,
 ) -> list[Recorded]:
     """Keep decisions that follow one another, all or none of them; see `record`.
 
-    expected_revision: that the first one was made on.
+    expected_revision: that the first one was made on. expected_digest: of the state there, where
+    the revision may be another one that others have written. claim: called when all is ready to be
+    written; what it gives is called before that is committed. What either raises takes everything
+    back.
     """
     if not decided:
         return []
     with bulk.together(connection):
         head = lock_head(connection, cluster)
-        basis = Basis.newest(head, expected_revision=expected_revision)
+        basis = Basis.newest(
+            head, expected_revision=expected_revision, expected_digest=expected_digest
+        )
         active = environments.AskedActive(connection, environment) if environment else None
         writer = _Writer(
             connection,
@@ -149,9 +152,10 @@ def record_group(
             done = writer.add(one, basis=basis)
             basis = Basis(cluster=cluster, revision=done.revision, state_digest=done.state_digest)
             recorded.append(done)
+        claimed = claim() if claim is not None else None
         writer.write()
-    if last is not None:
-        last()
+        if claimed is not None:
+            claimed()
     return recorded
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from policy.cluster import collector
 from policy.cluster.digest import Change
 from policy.cluster.objects import ClusterObject
-from policy.store.faces import Face, writes, writes_ahead
+from policy.store.faces import Face, writes, writes_ahead, writes_together
 from policy.store.model.state import ImportResult, PruneScope
 from policy.store.observed import ClusterIdentity
 from policy.store.record import (
@@ -33,7 +33,7 @@ class RecordFace(Face):
     """
 
     decision = writes(decisions.record)
-    decision_group = writes(decisions.record_group)
+    decision_group = writes_together(decisions.record_group)
     decision_group_ahead = writes_ahead(decisions.record_group)
     hypothetical = writes(decisions.record_hypothetical)
     session = writes(sessions.record)
