@@ -99,9 +99,19 @@ class Decider:
     """Decides by the active rules of one environment, on the state of its cluster."""
 
     def __init__(
-        self, store: Store, environment: str, *, clock: Callable[[], int], recorder: Recorder
+        self,
+        store: Store,
+        environment: str,
+        *,
+        clock: Callable[[], int],
+        recorder: Recorder,
+        waiting: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Loads the state. Raises StoreError. clock: milliseconds since 1970 UTC."""
+        """Loads the state. Raises StoreError.
+
+        clock: milliseconds since 1970 UTC. waiting: how many questions wait, about.
+        """
+        self._waiting = waiting
         self._store = store
         self._recorder = recorder
         self._environment = environment
@@ -338,6 +348,7 @@ class Decider:
                 pods=[(key, _pod(obj)) for _, key, obj in made.changes],
                 at_ms=self._clock(),
                 served=question.served(made.result, attempt.taken),
+                waiting=self._waiting(),
             ),
             claim=question.claim,
         )

@@ -202,6 +202,7 @@ class Desk:
                     self._environment,
                     clock=self._clock,
                     recorder=self._recorder,
+                    waiting=self._calls.qsize,
                 )
                 # The state lives as long as the process: the collector need not walk it.
                 collector.freeze()

@@ -40,6 +40,7 @@ class DecidedCall(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     pods: list[tuple[str, Pod | None]]  #: those that it changes, by namespace/name
     at_ms: int  #: when it was recorded, since 1970 UTC
     served: ServedCall
+    waiting: int  #: calls that wait for their decision
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -55,9 +55,8 @@ _APART: Final = 0.01
 costs as much as a decision. A scheduler by itself hardly ever asks again within that."""
 
 _FAR_APART: Final = 0.02
-_WRITTEN: Final = 1.8
-"""The same, in times of what the last one took: what a transaction costs beside its calls is then
-paid by more of them, which leaves time to spare."""
+"""The same, at most, where calls wait for their decision: what a transaction costs beside its calls
+is then paid by more of them, which leaves more time to decide."""
 
 _END_SECONDS: Final = 2.0
 """For a commit that is under way when the process that decides ends."""
@@ -184,7 +183,7 @@ class _Writer:
         self._changed = threading.Condition()  #: is there something that waits, or the end?
         self._ending = False
         self._begun = 0.0  #: when the last transaction began
-        self._lasted = 0.0  #: seconds that it took
+        self._behind = 0  #: calls that waited for their decision when its last one was made
         name = f"record {environment}"
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
@@ -208,14 +207,14 @@ class _Writer:
     def _work(self) -> None:
         while together := self._following():
             result = self._result(together)
-            self._lasted = time.monotonic() - self._begun
+            self._behind = together[-1].call.waiting
             self._to_desks.send(result)
 
     def _following(self) -> list[_Sent]:
         """The calls of the next transaction; none at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._ending)
-        apart = max(_APART, min(_WRITTEN * self._lasted, _FAR_APART))
+        apart = min(_APART * (1 + self._behind / 2), _FAR_APART)
         time.sleep(max(0.0, self._begun + apart - time.monotonic()))
         self._begun = time.monotonic()
         with self._changed:
