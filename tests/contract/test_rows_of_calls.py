@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 import pytest
@@ -27,11 +27,12 @@ from policy.server.extender.deciding import (
     WaitingRequest,
 )
 from policy.server.extender.desk import _question
-from policy.server.extender.recorder import RulesMoved
+from policy.server.extender.record_channel import DecidedCall
+from policy.server.extender.recorder import Recorder, RulesMoved
 from policy.server.extender.wire import read_preempt
 from policy.store import Cause, Store
 from policy.store.errors import StoreError
-from policy.store.model.decisions import CallMode
+from policy.store.model.decisions import CallMode, Recorded
 from tests.support.builders import NOW_MS, a_node, a_pod, objects
 from tests.support.commits import fail_commit_of, slow_commit_of
 from tests.support.recording import recorded, recorder_of
@@ -120,13 +121,16 @@ def choice(answered: Answered) -> tuple[str, str | None]:
 def chosen_at_last(
     desk: Decider, questions: Iterable[WaitingRequest], decided: Iterable[Decided]
 ) -> dict[str, str | None]:
-    """The same of calls that are decided again where others were faster, who write no more."""
+    """The same of calls that are decided again where nothing was recorded of them.
+
+    Because others were faster, who write no more, or because their transaction failed.
+    """
     found: dict[str, str | None] = {}
     for question, first in zip(questions, decided, strict=True):
         last = first
         for _ in range(3):
             assert isinstance(last, Future)
-            if isinstance(last.exception(), StateMoved):
+            if isinstance(last.exception(), StateMoved | StoreError):
                 last = desk.decide(question)
         found |= chosen(last)
     return found
@@ -150,11 +154,11 @@ def test_a_commit_that_fails_takes_back_what_was_decided_on_it(
     failing, *after = sent(desk, calls(1, 2, 3))
     with pytest.raises(StoreError, match=r"(?i)foreign key"):
         recorded(failing)
-    for decided in after:  # in the same transaction, or in one that was to follow it
-        with pytest.raises((StoreError, StateMoved)):
-            recorded(decided)
-    assert chosen(*sent(desk, calls(4, 5))) == {"default/w4": "n1", "default/w5": "n2"}
-    in_order(store, decisions=3)
+    given = chosen_at_last(desk, calls(2, 3), after)
+    given |= chosen_at_last(desk, calls(4), sent(desk, calls(4)))
+    assert sorted(given) == ["default/w2", "default/w3", "default/w4"]
+    assert sorted(map(str, given.values())) == ["n1", "n2", "n3"]
+    in_order(store, decisions=4)
 
 
 def test_a_statement_that_fails_at_a_server_takes_back_its_transaction_alone(
@@ -243,6 +247,60 @@ def test_what_is_not_claimed_is_not_recorded(store: Store, decider: MakeDecider)
     in_order(store, decisions=1)
 
 
+def test_what_was_decided_on_the_same_state_is_recorded_all_the_same(
+    store: Store, decider: MakeDecider
+) -> None:
+    """A call that changes nothing is not claimed; the next one was decided meanwhile."""
+    desk = decider(store)
+    begun, decided_next = threading.Event(), threading.Event()
+
+    def claim() -> None:
+        begun.set()
+        assert decided_next.wait(60)
+        raise GivenUp
+
+    late, early = calls(0, 1)
+    first = desk.decide(replace(late, effective=False, claim=claim))
+    assert begun.wait(60)
+    second = desk.decide(early)
+    decided_next.set()
+    with pytest.raises(StateMoved):
+        recorded(first)
+    assert chosen(second) == {"default/w1": "n0"}
+    assert chosen(*sent(desk, calls(2))) == {"default/w2": "n1"}
+    in_order(store, decisions=2)
+
+
+def test_a_revision_of_others_is_not_the_one_that_was_decided_on(store: Store) -> None:
+    """Not even with its number: what was to have it was taken back."""
+    with recorder_of(store) as recorder:
+
+        class Elsewhere(Recorder):
+            def __init__(self) -> None:
+                """It sends over the other one."""
+
+            def record(self, call: DecidedCall, *, claim: Callable[[], None]) -> Future[Recorded]:
+                other = msgspec.structs.replace(call, expected_digest=f"sha256:{'0' * 64}")
+                return recorder.record(other, claim=claim)
+
+        desk = Decider(store, "prod", clock=lambda: NOW_MS, recorder=Elsewhere())
+        (decided,) = sent(desk, calls(0))
+        with pytest.raises(StateMoved, match="made by others"):
+            recorded(decided)
+    assert store.read.decision_ids("default") == []
+
+
+def test_a_transaction_has_the_calls_of_one_caller(store: Store, decider: MakeDecider) -> None:
+    """Those of another one are recorded after it, in the order in which they came."""
+    callers = ("a", "a", "b", "a", "b", "b")
+    asked = [replace(q, caller=c) for q, c in zip(calls(*range(6)), callers, strict=True)]
+    found = chosen(*sent(decider(store), asked))
+    assert found == {f"default/w{i}": f"n{i}" for i in range(6)}
+    ids = sorted(store.read.decision_ids("default"))
+    assert [store.read.decision(number).row.actor for number in ids] == list(callers)
+    in_order(store, decisions=6)
+
+
 def test_what_nobody_can_claim_any_more_is_not_recorded(store: Store) -> None:
     """The process that decides ends while a row is written: the other one writes nothing more."""
     reached, ended = threading.Event(), threading.Event()
@@ -266,15 +324,21 @@ def give_up() -> None:
     raise GivenUp
 
 
-def with_objects(number: int, *nodes: int) -> WaitingRequest:
-    """A call in the full form, of a scheduler that does not know who has left."""
-    offered = {
+def with_objects(number: int, *nodes: int, fresh: int | None = None) -> WaitingRequest:
+    """A call in the full form, of a scheduler that does not know who has left.
+
+    fresh: on this node one more pod would leave, which nobody has told of yet.
+    """
+    offered: dict[str, Any] = {
         f"n{i}": {
             "Pods": [a_pod(f"low-{i}").priority(1).cpu(4).on(f"n{i}").pod],
             "NumPDBViolations": 0,
         }
         for i in nodes
     }
+    if fresh is not None:
+        pod = a_pod("fresh").priority(1).cpu(1).on(f"n{fresh}").pod
+        offered[f"n{fresh}"]["Pods"].append(pod)
     body = msgspec.json.encode({"Pod": waiting(number), "NodeNameToVictims": offered})
     return _question(
         PreemptCall(
@@ -305,6 +369,16 @@ def test_a_victim_that_is_gone_does_not_come_back(store: Store, decider: MakeDec
     desk = decider(store)
     assert chosen(desk.decide(with_objects(0, 0, 1))) == {"default/w0": "n1"}
     assert "low-0" not in pods_of(store)
+    in_order(store, decisions=1)
+
+
+def test_a_victim_that_the_state_has_not_seen_yet_is_taken_over(
+    store: Store, decider: MakeDecider
+) -> None:
+    """Also where there is a candidate all of whose victims it has."""
+    asked = with_objects(0, 0, 1, fresh=1)
+    assert chosen(decider(store).decide(asked)) == {"default/w0": "n0"}
+    assert "fresh" in pods_of(store)
     in_order(store, decisions=1)
 
 
