@@ -103,16 +103,24 @@ def _check_file(url: URL, *, read_only: bool, create: bool) -> None:
 
 
 def make_engine(
-    url: URL, *, read_only: bool = False, create: bool = True, migrating: bool = False
+    url: URL,
+    *,
+    read_only: bool = False,
+    create: bool = True,
+    migrating: bool = False,
+    repeating: bool = False,
 ) -> Engine:
     """An engine whose connections carry the settings above; nothing is connected yet.
 
     migrating: for schema work, where SQLAlchemy reads the catalogue and wants JSON parsed.
+    repeating: the same statements come again and again, with few values each.
     """
     if url.get_backend_name() == "sqlite":
         _check_file(url, read_only=read_only, create=create)
         return _sqlite_engine(url, read_only=read_only)
-    return _postgres_engine(url, read_only=read_only, json_as_text=not migrating)
+    return _postgres_engine(
+        url, read_only=read_only, json_as_text=not migrating, repeating=repeating
+    )
 
 
 def _use_wal(cursor: sqlite3.Cursor) -> None:
@@ -173,7 +181,7 @@ def _sqlite_engine(url: URL, *, read_only: bool) -> Engine:
     return engine
 
 
-def _postgres_engine(url: URL, *, read_only: bool, json_as_text: bool) -> Engine:
+def _postgres_engine(url: URL, *, read_only: bool, json_as_text: bool, repeating: bool) -> Engine:
     from psycopg.types.string import TextLoader
 
     options: dict[str, Any] = {"connect_timeout": CONNECT_SECONDS, "application_name": "policy"}
@@ -187,6 +195,11 @@ def _postgres_engine(url: URL, *, read_only: bool, json_as_text: bool) -> Engine
         if json_as_text:
             # JSON stays the text that was stored: its bytes are hashed.
             connection.adapters.register_loader("json", TextLoader)
+        if repeating:
+            # Planned once, and not anew for the values of each time as long as that looks cheaper:
+            # to plan these takes as long as to carry them out.
+            connection.prepare_threshold = 0
+            connection.execute("SET plan_cache_mode = force_generic_plan")
         if read_only:
             connection.execute("SET default_transaction_read_only = on")
         connection.commit()
@@ -223,10 +236,18 @@ def _text(data: bytes) -> str:
 class Database:
     """Connections to one database: short transactions that read, and those that write."""
 
-    def __init__(self, url: URL, *, read_only: bool = False, create: bool = True) -> None:
+    def __init__(
+        self,
+        url: URL,
+        *,
+        read_only: bool = False,
+        create: bool = True,
+        repeating: bool = False,
+    ) -> None:
+        """As of `make_engine`."""
         self.url = url
         self.read_only = read_only
-        self.engine = make_engine(url, read_only=read_only, create=create)
+        self.engine = make_engine(url, read_only=read_only, create=create, repeating=repeating)
         self._writers = self.engine.execution_options(writes=True)
         self._idle: list[Connection] = []  # a connection that wrote, kept for who writes next
 

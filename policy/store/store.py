@@ -82,12 +82,18 @@ class Store(Rooms):
         return cls(database)
 
     @classmethod
-    def opened_elsewhere(cls, url: str) -> Self:
+    def opened_elsewhere(cls, url: str, *, repeating: bool = False) -> Self:
         """A database that another process has opened, and with it checked: not connected yet.
 
-        Raises StoreError for a name that is none, or a file that is gone.
+        repeating: the same statements come again and again, with few values each. Raises StoreError
+        for a name that is none, or a file that is gone.
         """
-        return cls(Database(parse_url(url), create=False))
+        return cls(Database(parse_url(url), create=False, repeating=repeating))
+
+    def connect(self) -> None:
+        """Have a connection ready, for which what comes first would wait. Raises StoreError."""
+        with self._database.reading():
+            pass
 
     def close(self) -> None:
         """Release every connection and file."""

@@ -83,7 +83,10 @@ def work(to_desks: socket.socket) -> bool:
         return True
     begin = first[0]
     assert isinstance(begin, Begin)
-    store = Store.opened_elsewhere(begin.db)
+    store = Store.opened_elsewhere(begin.db, repeating=True)
+    _ = store.record  # is imported where it is first asked for
+    with suppress(StoreError):  # what is to be recorded first will tell what is amiss
+        store.connect()
     writers = _Writers(store, to_desks)
     # What is loaded by now stays: the collector need not walk it.
     collector.freeze()
