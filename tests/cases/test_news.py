@@ -17,7 +17,7 @@ def test_only_the_first_of_what_is_heard_is_new() -> None:
     assert news.hear()
 
 
-def test_a_row_refutes_what_was_heard_before_it_began() -> None:
+def test_a_decision_refutes_what_was_heard_before_it_began() -> None:
     news = News()
     before = time.monotonic()
     news.hear()

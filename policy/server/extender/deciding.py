@@ -128,7 +128,7 @@ class Decider:
         )
         self._rules: RuleSet | None = self._journal.active_rules()
         self._rules_moved = False  #: is another rule set active by now?
-        self._contended = False  #: was somebody faster than the last row?
+        self._contended = False  #: was somebody faster than the last decision?
         self._tracker = StateTracker(self._journal, clock=clock)
         self._warm_up()
         #: by key, pods that wait for a decision that changes nothing, and what they were before
@@ -168,7 +168,7 @@ class Decider:
         self.see_off()
 
     def settle_if_done(self) -> None:
-        """Keep nothing of a row whose commit has ended."""
+        """Keep nothing of decisions whose commit has ended."""
         self._tracker.settle_if_done()
 
     def see_off(self) -> None:

@@ -99,7 +99,7 @@ class Desk:
         self._tried = 0  #: revision on which those were decided last
         self._looked = time.monotonic()
         self._begun = 0.0  #: when the last call was taken
-        self._newest: PreemptCall | None = None  #: that was taken
+        self._taken = 0  #: calls, by now
         self._lasts = 0.0  #: seconds from there to the record, of late
         self.problem = "the state is being loaded"  #: why no call can be decided; "" where it can
         self._thread = threading.Thread(target=self._work, name=f"desk {environment}", daemon=True)
@@ -264,7 +264,7 @@ class Desk:
     def _answer(self, question: WaitingRequest, call: PreemptCall) -> None:
         """Decide a call; it is answered when that is recorded."""
         began = self._begun = time.monotonic()
-        self._newest = call
+        self._taken += 1
         try:
             decider = self._ready()
             if decider is None:
@@ -290,15 +290,18 @@ class Desk:
                 call.fail(decided.reason)
                 self._changed()
             case Future():
-                decided.add_done_callback(partial(self._recorded, call, began))
+                decided.add_done_callback(partial(self._recorded, call, self._taken, began))
             case None:  # withdrawn
                 pass
 
-    def _recorded(self, call: PreemptCall, began: float, answered: Future[Answered]) -> None:
+    def _recorded(
+        self, call: PreemptCall, number: int, began: float, answered: Future[Answered]
+    ) -> None:
         """Answer a call whose commit has ended; called by the thread that waited for it."""
         self._lasts += _NEWEST_PART * (time.monotonic() - began - self._lasts)
         failure = answered.exception()
-        if isinstance(failure, StateMoved):
+        moved = isinstance(failure, StateMoved)
+        if moved:
             self._again.append(call)
         elif failure is not None:
             self._fail(call, failure)
@@ -308,9 +311,8 @@ class Desk:
             self.problem = ""
         if call.given_up:
             log.warning("a call was given up before its decision was recorded")
-        if call is self._newest:
-            # What is kept of it and those before, bodies too, is let go of.
-            self._newest = None
+        if moved or number == self._taken:
+            # It is decided again; or what is kept of it and those before, bodies too, is let go of.
             with suppress(queue.Full):
                 self._calls.put_nowait(_Signal.COMMITTED)
 

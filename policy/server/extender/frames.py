@@ -18,7 +18,7 @@ M = TypeVar("M")
 
 
 def frame(message: msgspec.Struct, *, number: int = 0, body: bytes = b"") -> bytes:
-    """The bytes of a message. number: of the call or row that it is about."""
+    """The bytes of a message. number: of the call that it is about."""
     said = _ENCODE(message)
     return b"".join((HEAD.pack(number, len(said), len(body)), said, body))
 

@@ -1,7 +1,7 @@
 """Whether others may have written since the state was last known to be the newest.
 
-A service hears of its own rows, too: under load nearly all that it hears is of them. A row that is
-recorded was made on the newest state, so whatever was heard before it began was none of others.
+A service hears of its own decisions, too: under load nearly all that it hears is of them. One that
+is recorded was made on the newest state, so whatever was heard before it began was none of others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class News:
         return first
 
     def recorded(self, began: float) -> None:
-        """A row is recorded that began then (`time.monotonic`)."""
+        """A decision is recorded that began then (`time.monotonic`)."""
         with self._lock:
             if self._since is not None and self._since < began:
                 self._since = None

@@ -1,8 +1,8 @@
 """The process that records: `python -m policy.server.extender.recording`, started by `recorder`.
 
-To write a row is as much work of Python's as to decide some of it. Here it is done on another core,
-while the next row is decided. Its standard input is the socket to the process that decides, with
-which it ends; what is not claimed by then is taken back.
+To record a decision is half as much work of Python's as to make it. Here it is done on another
+core, while the next ones are made; those that wait share a transaction. Its standard input is the
+socket to the process that decides, with which it ends; what is not claimed by then is taken back.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def main() -> int:
     interpreter.prepare()
     with socket.socket(fileno=sys.stdin.fileno()) as to_desks:
         if not work(to_desks):
-            # It waits for the database, which keeps a row whole or not at all, whoever ends.
+            # It waits for the database, which keeps a transaction whole or not at all.
             os._exit(1)
     return 0
 

@@ -39,7 +39,7 @@ log = logging.getLogger("policy.server")
 
 _AT_ONCE_BYTES: Final = 256 << 10
 """Read together. To read is a call of the system, after which the thread that decides is waited
-for: what came during a row is some ten calls in the meta form."""
+for: what came during a decision is a few calls."""
 _CLOSING_SECONDS: Final = 7.5
 """The service is given ten seconds, and has to end after this process."""
 
