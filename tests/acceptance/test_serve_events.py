@@ -12,8 +12,10 @@ import pytest
 
 from policy import RuleSet
 from policy.cluster.snapshot import Snapshot
+from policy.decision.record import record_of
 from policy.preemption.decide import decide
 from policy.store import Store
+from policy.store.record.decisions import DecidedPod
 from tests.support import serving
 from tests.support.builders import a_node, a_pod, objects
 from tests.support.serving import Serving
@@ -48,15 +50,14 @@ def record(url: str, cluster: str, *, last: Callable[[], None] | None = None) ->
         snapshot = Snapshot.from_objects(
             state.objects, now_ms=serving.NOW_MS, state_digest=state.state_digest
         )
-        store.record.decision(
+        made = record_of(decide(snapshot, RULES, "default/web"))
+        store.record.decision_group(
             cluster,
-            decide(snapshot, RULES, "default/web"),
-            [],
+            [DecidedPod(record=made, changes=[], at_ms=serving.NOW_MS)],
             expected_revision=state.revision,
             rules=RULES,
             actor="test",
-            at_ms=serving.NOW_MS,
-            last=last,
+            claim=None if last is None else lambda: last,
         )
 
 

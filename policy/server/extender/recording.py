@@ -133,9 +133,8 @@ class _ToDesks:
     def __init__(self, to_desks: socket.socket) -> None:
         self._socket = to_desks
         self._lock = threading.Lock()
-        self._claims: dict[
-            int, Future[bool]
-        ] = {}  #: that are waited for, by number of the first call
+        #: that are waited for, by number of the first call
+        self._claims: dict[int, Future[bool]] = {}
         self._ended = False  #: comes nothing any more?
 
     def send(self, message: FromRecorder) -> None:
@@ -221,8 +220,8 @@ class _Writer:
         time.sleep(max(0.0, self._begun + apart - time.monotonic()))
         self._begun = time.monotonic()
         with self._changed:
-            first = [sent.shares for sent in islice(self._waiting, 1)]
-            alike = takewhile(lambda sent: [sent.shares] == first, self._waiting)
+            shared = self._waiting[0].shares if self._waiting else None
+            alike = takewhile(lambda sent: sent.shares == shared, self._waiting)
             together = list(islice(alike, LARGEST))
             for _ in together:
                 self._waiting.popleft()
