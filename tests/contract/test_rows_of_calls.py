@@ -327,7 +327,7 @@ def give_up() -> None:
 def with_objects(number: int, *nodes: int, fresh: int | None = None) -> WaitingRequest:
     """A call in the full form, of a scheduler that does not know who has left.
 
-    fresh: on this node one more pod would leave, which nobody has told of yet.
+    fresh: on this node one more pod would leave, which the state does not have yet.
     """
     offered: dict[str, Any] = {
         f"n{i}": {
