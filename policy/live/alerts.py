@@ -140,21 +140,32 @@ class Sender:
         self._report = report
         self._waiting: queue.Queue[dict[str, Any]] = queue.Queue(_MOST_WAITING)
         self._closing = threading.Event()
+        self._settling = threading.Lock()
+        self._unsettled = 0
+        self._ended = False
         self._pool = urllib3.PoolManager(retries=False, timeout=_SECONDS)
         self._thread = threading.Thread(target=self._run, name="alerts", daemon=True)
         self._thread.start()
 
     def send(self, alert: dict[str, Any]) -> None:
-        try:
-            self._waiting.put_nowait(alert)
-        except queue.Full:
-            self._report(f"alert `{alert['alert']}` is dropped: {_MOST_WAITING} wait already")
+        with self._settling:
+            try:
+                self._waiting.put_nowait(alert)
+            except queue.Full:
+                self._report(f"alert `{alert['alert']}` is dropped: {_MOST_WAITING} wait already")
+            else:
+                self._unsettled += 1
 
     def close(self) -> None:
-        """Deliver what waits, within a few seconds; say how much of it could not be."""
+        """Deliver what waits, within a few seconds; say how much of it could not be.
+
+        Nothing is reported after it.
+        """
         self._closing.set()
         self._thread.join(_SECONDS)
-        left = self._waiting.qsize() + self._thread.is_alive()
+        with self._settling:
+            self._ended = True
+            left = self._unsettled
         if left:
             what = "1 alert was" if left == 1 else f"{left} alerts were"
             self._report(f"{what} not delivered before the end")
@@ -165,17 +176,24 @@ class Sender:
                 alert = self._waiting.get(timeout=_LOOK_SECONDS)
             except queue.Empty:
                 continue
-            self._deliver(alert)
+            problem = self._deliver(alert)
+            with self._settling:
+                if self._ended:
+                    return  # it is among those that `close` has counted
+                self._unsettled -= 1
+                if problem:
+                    self._report(f"alert `{alert['alert']}` was not delivered: {problem}")
 
-    def _deliver(self, alert: dict[str, Any]) -> None:
+    def _deliver(self, alert: dict[str, Any]) -> str:
+        """Why it could not be delivered; empty where it was."""
         body = msgspec.json.encode(alert)
         problem = ""
         for pause in (0.0, *_PAUSES):
             self._closing.wait(pause)  # the end does not wait for somebody to come back
             problem = self._post(body) if self._post_to else self._exec(body)
             if not problem:
-                return
-        self._report(f"alert `{alert['alert']}` was not delivered: {problem}")
+                break
+        return problem
 
     def _post(self, body: bytes) -> str:
         try:
