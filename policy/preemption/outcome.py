@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from policy.cluster.marked import nominated
+from policy.cluster.marked import NominatedByNode
 from policy.cluster.snapshot import Rows
 from policy.cluster.tables import PREEMPTED, PRIORITY, SCHEDULER
 from policy.decision.model import (
@@ -101,8 +101,7 @@ def _preempt(context: DecisionContext, node: str, victims: Sequence[Victim]) -> 
         marked = tuple(pod for pod in marked if not preempted[snapshot.row(pod)])
     cleared: tuple[str, ...] = ()
     if rules.clear_lower_nominations and (deleted or rules.clear_without_eviction):
-        rows = nominated(snapshot)
-        rows = rows[snapshot.nominated[rows] == snapshot.nodes.index[node]]
+        rows = NominatedByNode.of(snapshot).on_one(snapshot.nodes.index[node])
         scheduler = snapshot.column(SCHEDULER)
         rows = rows[
             (snapshot.column(PRIORITY)[rows] < context.incoming.priority)
