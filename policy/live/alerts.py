@@ -140,9 +140,9 @@ class Sender:
         self._report = report
         self._waiting: queue.Queue[dict[str, Any]] = queue.Queue(_MOST_WAITING)
         self._closing = threading.Event()
-        self._settling = threading.Lock()
-        self._unsettled = 0
-        self._ended = False
+        self._settling = threading.Lock()  #: what becomes of an alert is counted and said at once
+        self._unsettled = 0  #: alerts of which nothing was said, and that may not be delivered yet
+        self._ended = False  #: has `close` said what is left?
         self._pool = urllib3.PoolManager(retries=False, timeout=_SECONDS)
         self._thread = threading.Thread(target=self._run, name="alerts", daemon=True)
         self._thread.start()
