@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -39,7 +40,7 @@ def taken(snapshot: Snapshot, **offered: list[Pod]) -> dict[str, Pod]:
 
 
 def test_what_the_state_has_is_not_taken_over() -> None:
-    """Everything else is: another uid, node or name, a pod that waits in the state, a new one."""
+    """Everything else is: another uid or node, a pod that waits in the state, a new one."""
     nodes = objects(a_node("a").cpu(4), a_node("b").cpu(4))
     there = [
         on(known("one"), "a"),
@@ -52,14 +53,13 @@ def test_what_the_state_has_is_not_taken_over() -> None:
     snapshot = Snapshot.from_objects([*nodes, *there], now_ms=NOW_MS)
     assert taken(snapshot, a=there[:2], b=there[2:4]) == {}
     others = {
-        "default/one": on(known("one", uid="uid-two"), "a"),  # the uid of another pod there
+        "default/one": on(known("one", uid="uid-later"), "a"),  # made again under its name
         "default/three": on(known("three"), "a"),
-        "default/renamed": on(known("renamed", uid="uid-two"), "a"),
         "default/waits": on(known("waits"), "b"),
         "default/fresh": on(known("fresh"), "c"),  # on a node that the state does not have
     }
-    one, three, renamed, waits, fresh = others.values()
-    found = taken(snapshot, a=[one, there[1], three, renamed], b=[waits, there[2]], c=[fresh])
+    one, three, waits, fresh = others.values()
+    found = taken(snapshot, a=[one, there[1], three], b=[waits, there[2]], c=[fresh])
     assert found == others
     gone = snapshot.apply([("Pod", "default/two", None)])
     assert taken(gone, a=there[:2]) == {"default/two": there[1]}
@@ -71,8 +71,8 @@ def test_what_the_state_has_is_not_taken_over() -> None:
     assert taken(empty, a=there[:1]) == {**new, "default/one": there[0]}
 
 
-def test_objects_are_read_where_a_victim_is_unknown_and_has_not_left() -> None:
-    """Only for these the body is needed."""
+def test_objects_are_read_where_a_victim_is_unknown() -> None:
+    """Only for these the body is needed; who has left does not come back."""
     there, new = on(known("one"), "a"), on(known("two"), "a")
     snapshot = Snapshot.from_objects(
         [*objects(a_node("a").cpu(4)), there, known("new")], now_ms=NOW_MS
@@ -80,11 +80,20 @@ def test_objects_are_read_where_a_victim_is_unknown_and_has_not_left() -> None:
     offered = {"a": {"Pods": [there, new], "NumPDBViolations": 0}}
     body = msgspec.json.encode({"Pod": known("new"), "NodeNameToVictims": offered})
     request = read_preempt(body)
-    assert victims_brought(snapshot, request, b"", gone=lambda pods: pods) == []
     with pytest.raises(BodyNeeded):
         victims_brought(snapshot, request, b"", gone=lambda pods: ())
     found = victims_brought(snapshot, request, body, gone=lambda pods: ())
     assert found == [("Pod", "default/two", new)]
+    asked: list[Mapping[str, str]] = []
+
+    def gone(pods: Mapping[str, str]) -> Collection[str]:
+        asked.append(pods)
+        return pods
+
+    assert victims_brought(snapshot, request, body, gone=gone) == []
+    assert asked == [{"default/two": "uid-two"}]
+    complete = snapshot.apply([("Pod", "default/two", new)])
+    assert victims_brought(complete, request, b"", gone=gone) == []
 
 
 def of_preemptor(sent: dict[str, Any]) -> list[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -20,11 +20,10 @@ from policy.cluster.digest import Change
 from policy.cluster.objects import Pod
 from policy.cluster.snapshot import Snapshot
 from policy.cluster.tables import NOWHERE
-from policy.extenders.protocol import uid_of
 from policy.manifests import ManifestError, read_dicts, resolve
 from policy.preemption.offers import rows_of
 from policy.server.extender.folding import folded
-from policy.server.extender.wire import BadRequest, PreemptRequest
+from policy.server.extender.wire import BadRequest, PreemptRequest, key_of
 from policy.typed import prepared
 
 _POD: Final = msgspec.json.Decoder(prepared(Pod))
@@ -68,55 +67,29 @@ def victims_brought(
     who is unknown is never evicted. body: of the request; where it is empty, and objects of victims
     have to be read, raises BodyNeeded.
     """
-    unsure = [victim for victim in _unsure(snapshot, request) if not victim.known_to(snapshot)]
-    left = gone({victim.key: victim.uid for victim in unsure}) if unsure else ()
-    unknown = [victim for victim in unsure if victim.key not in left]
+    unknown = list(_unknown(snapshot, request)) if request.full else []
     if not unknown:
         return []
     if not body:
         raise BodyNeeded
     sent = request.objects(body)
-    found: dict[str, Pod] = {}
-    for victim in unknown:
-        pod = _read(sent[victim.node][victim.place], snapshot)
-        if isinstance(pod, Pod):
-            found[victim.key] = pod
-    return [("Pod", key, pod) for key, pod in found.items()]
+    pods = {key_of(pod): (uid, pod) for node, place, uid in unknown for pod in [sent[node][place]]}
+    left = gone({key: uid for key, (uid, _) in pods.items()})
+    read = {key: _read(pod, snapshot) for key, (_, pod) in pods.items() if key not in left}
+    return [("Pod", key, pod) for key, pod in read.items() if isinstance(pod, Pod)]
 
 
-class _Victim(NamedTuple):
-    node: str
-    place: int  #: among those that are offered of the node
-    key: str
-    uid: str  #: its key where it has none
-
-    def known_to(self, snapshot: Snapshot) -> bool:
-        """Has the state this very pod on this node?"""
-        pod = snapshot.pod(self.key)
-        return pod is not None and uid_of(pod) == self.uid and pod.spec.node_name == self.node
-
-
-def _unsure(snapshot: Snapshot, request: PreemptRequest) -> Iterator[_Victim]:
-    """The victims that have to be looked at one by one.
-
-    The state has most of them, under their names, on their nodes.
-    """
-    if not request.keys:
-        return
+def _unknown(snapshot: Snapshot, request: PreemptRequest) -> Iterator[tuple[str, int, str]]:
+    """Node, place among its victims and uid of every victim that the state does not have there."""
     place_of, offer = snapshot.nodes.index, request.offer
     counts = np.array([len(one.victims) for one in offer], dtype=np.int64)
     nodes = np.array([place_of.get(one.node, NOWHERE) for one in offer], dtype=np.int64)
     uids = list(chain.from_iterable([one.victims for one in offer]))
     rows = rows_of(snapshot, np.repeat(nodes, counts), uids)
-    found = rows != NOWHERE
-    keys = np.empty(len(uids), dtype=np.object_)
-    keys[:] = request.keys
-    found[found] = snapshot.keys[rows[found]] == keys[found]
-    if found.all():
-        return
-    places = [(one.node, place) for one in offer for place in range(len(one.victims))]
-    for i in np.flatnonzero(~found).tolist():
-        yield _Victim(*places[i], request.keys[i], uids[i])
+    missing = np.flatnonzero(rows == NOWHERE).tolist()
+    if missing:
+        places = [(one.node, place) for one in offer for place in range(len(one.victims))]
+        yield from ((*places[i], uids[i]) for i in missing)
 
 
 def _sent_as_known(known: Pod, content: bytes) -> bool:

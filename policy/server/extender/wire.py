@@ -117,9 +117,7 @@ class PreemptRequest(msgspec.Struct, frozen=True, kw_only=True):
     uid: str  #: of the preemptor
     preemptor: bytes  #: its object, JSON
     offer: tuple[OfferedNode, ...]
-    #: of the victims, node by node as they are offered; none in the meta form, which has uids alone
-    keys: tuple[str, ...]
-    full: bool
+    full: bool  #: has it the objects of the victims? The meta form has uids alone
 
     @property
     def form(self) -> str:
@@ -128,7 +126,7 @@ class PreemptRequest(msgspec.Struct, frozen=True, kw_only=True):
     def objects(self, body: bytes) -> Mapping[str, Sequence[bytes]]:
         """The victims as they were sent in the full form, JSON, by node.
 
-        They are read for it, which takes as long as the whole question: most are known by key.
+        They are read for it, which takes as long as the whole question: most are known by uid.
         """
         found: _Objects = _OBJECTS.decode(_folded_preempt(body) if self.folded else body)
         return {
@@ -178,11 +176,8 @@ def _read_preempt(body: bytes, *, folded: bool) -> PreemptRequest | str:
     if isinstance(head, str):
         return f"`Pod` is not a pod: {head}"
     offer: list[OfferedNode] = []
-    keys: list[str] = []
     for node, given in (full or {}).items():
-        here = [pod.key for pod in given.Pods]
-        uids = tuple([pod.metadata.uid or key for pod, key in zip(given.Pods, here, strict=True)])
-        keys += here
+        uids = tuple([pod.metadata.uid or pod.key for pod in given.Pods])
         offer.append(OfferedNode(node=node, victims=uids, pdb_violations=given.NumPDBViolations))
     for node, given in meta.items() if full is None else ():
         uids = tuple([pod.UID for pod in given.Pods])
@@ -195,9 +190,14 @@ def _read_preempt(body: bytes, *, folded: bool) -> PreemptRequest | str:
         uid=head.metadata.uid,
         preemptor=bytes(found.Pod),
         offer=tuple(offer),
-        keys=tuple(keys),
         full=full is not None,
     )
+
+
+def key_of(pod: bytes) -> str:
+    """namespace/name of one of `PreemptRequest.objects`."""
+    head: _PodHead = _HEAD.decode(pod)
+    return head.key
 
 
 def _decoded(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
