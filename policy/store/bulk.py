@@ -21,6 +21,7 @@ from sqlalchemy import Column, Connection, Dialect, Table
 from sqlalchemy.exc import DBAPIError
 
 from policy.cluster import canonical
+from policy.store.arrays import ARRAYS, Array
 from policy.store.tables import METADATA
 from policy.store.tables.base import column_names
 
@@ -473,8 +474,8 @@ def _write_at_once(
     """
     if every:
         statement = _writing_at_once(tables, changes, connection.dialect)
-        arrays = [_array(column) for rows in every for column in zip(*rows, strict=True)]
-        execute(connection, statement, arrays)
+        columns = (column for rows in every for column in zip(*rows, strict=True))
+        execute(connection, statement, _arrays(statement, columns))
 
 
 @cache
@@ -498,29 +499,22 @@ def _unnested(columns: Iterable[Column[Any]], dialect: Dialect) -> str:
 def _insert_columns(connection: Connection, statement: str, rows: Iterable[Values]) -> None:
     remaining = iter(rows)
     while part := list(islice(remaining, _ROWS_PER_STATEMENT)):
-        execute(connection, statement, [_array(column) for column in zip(*part, strict=True)])
+        execute(connection, statement, _arrays(statement, zip(*part, strict=True)))
 
 
-def _array(column: Iterable[Any]) -> str:
-    """An array as Postgres reads it: the driver's own way goes through every text by an expression.
-
-    Source: PostgreSQL documentation, "Arrays", "Array Input and Output Syntax".
-    """
-    return "{" + ",".join([_ELEMENT[type(value)](value) for value in column]) + "}"
+def _arrays(statement: str, columns: Iterable[Row]) -> list[Array]:
+    """The columns as the statement takes them, whose marks all stand for arrays."""
+    made = zip(_takes(statement), columns, strict=True)
+    return [array_of(column) for array_of, column in made]
 
 
-def _quoted(text: str) -> str:
-    if "\\" in text or '"' in text:
-        text = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{text}"'
+@cache
+def _takes(statement: str) -> list[Callable[[Row], Array]]:
+    """What makes each of the arrays that stand for the statement's marks."""
+    return [ARRAYS[kind] for kind in _ARRAY_MARK.findall(statement)]
 
 
-_ELEMENT: Final[Mapping[type, Callable[[Any], str]]] = {
-    str: _quoted,
-    int: str,
-    bool: lambda value: "t" if value else "f",
-    type(None): lambda value: "NULL",
-}
+_ARRAY_MARK: Final = re.compile(r"\?::(\w+)\[\]")
 
 
 def _in_pipeline(connection: Connection) -> bool:

@@ -24,7 +24,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
-from policy.store import bulk, identity
+from policy.store import arrays, bulk, identity
 from policy.store.errors import StoreError, Unavailable, translated
 from policy.text.system import explained
 
@@ -192,6 +192,7 @@ def _postgres_engine(url: URL, *, read_only: bool, json_as_text: bool, repeating
     def settings(connection: Any, record: ConnectionPoolEntry) -> None:
         user = connection.execute("SELECT session_user").fetchone()[0]
         record.info[identity.DATABASE_USER] = user
+        arrays.send_by(connection)
         if json_as_text:
             # JSON stays the text that was stored: its bytes are hashed.
             connection.adapters.register_loader("json", TextLoader)

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any, Final
 
 import pytest
-from sqlalchemy import BigInteger, Boolean, Column, MetaData, Table, Text, select, text
+from sqlalchemy import Column, MetaData, Table, select, text
 
 from policy.cluster.objects import Namespace, ObjectMeta
 from policy.store import Store, StoreError, bulk
 from policy.store.connection import Database, parse_url
 from policy.store.tables import VERSIONS
+from policy.store.tables.base import BOOL, INT64, JSON, STR
 from tests.support.builders import NOW_MS, a_pod
 
 ODD: Final = Table(
     "odd",
     MetaData(),
-    Column("number", BigInteger, nullable=False),
-    Column("text", Text),
-    Column("flag", Boolean),
+    Column("number", INT64, nullable=False),
+    Column("text", STR),
+    Column("flag", BOOL),
+    Column("document", JSON),
 )
 TEXTS: Final = (
     "",
@@ -38,7 +41,7 @@ TEXTS: Final = (
     None,
 )
 ROWS: Final[list[tuple[Any, ...]]] = [
-    (sign * 2**i, text, flag)
+    (sign * 2**i, text, flag, None if text is None else json.dumps([text], ensure_ascii=False))
     for i, text in enumerate(TEXTS, start=50)
     for sign, flag in ((1, True), (-1, False), (1, None))
 ]
@@ -53,7 +56,7 @@ def database(database_url: str) -> Iterator[Database]:
 
 @pytest.mark.parametrize("pipeline", [False, True], ids=["one-by-one", "together"])
 def test_every_value_is_read_as_it_was_written(database: Database, pipeline: bool) -> None:
-    names = ("number", "text", "flag")
+    names = ("number", "text", "flag", "document")
     with database.writing() as connection:
         ODD.create(connection)
         with bulk.together(connection) if pipeline else nullcontext():
