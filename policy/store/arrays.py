@@ -21,6 +21,8 @@ class Array(bytes):
 
 _HEAD: Final = Struct("!iiIii").pack
 """Dimensions, flags, type of the elements, and of the dimension the size and first subscript."""
+_EMPTY: Final = Struct("!iiI").pack
+"""The same of an array that has no dimension, as it has no elements."""
 _SIZE: Final = Struct("!i").pack
 _NULL: Final = _SIZE(-1)
 _EIGHT: Final = _SIZE(8)
@@ -51,6 +53,8 @@ def _of_texts(values: Sequence[str | None]) -> list[bytes]:
 
 
 def _array(kind: int, elements: Callable[[Sequence[Any]], list[bytes]], values: Any) -> Array:
+    if not values:
+        return Array(_EMPTY(0, 0, kind))
     head = _HEAD(1, 0, kind, len(values), 1)  # the flags say what the server sees by itself
     return Array(b"".join((head, *elements(values))))
 
@@ -61,7 +65,7 @@ ARRAYS: Final[Mapping[str, Callable[[Sequence[Any]], Array]]] = {
     "JSON": partial(_array, 114, _of_texts),
     "VARCHAR": partial(_array, 1043, _of_texts),
 }
-"""By the type of the elements, what makes an array of some values, one at least."""
+"""By the type of the elements, what makes an array of some values."""
 
 
 def send_by(connection: Any) -> None:

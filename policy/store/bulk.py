@@ -357,7 +357,7 @@ def stream(connection: Connection, statement: str, values: Row = ()) -> Generato
 def among(connection: Connection, texts: Iterable[str]) -> tuple[str, Any]:
     """The condition for being one of the texts, and the value that stands for its `?`."""
     if connection.dialect.name == "postgresql":
-        return "= ANY(?)", list(texts)
+        return "= ANY(?::VARCHAR[])", ARRAYS["VARCHAR"](list(texts))
     return "IN (SELECT value FROM json_each(?))", canonical.text(list(texts))
 
 
@@ -474,8 +474,7 @@ def _write_at_once(
     """
     if every:
         statement = _writing_at_once(tables, changes, connection.dialect)
-        columns = (column for rows in every for column in zip(*rows, strict=True))
-        execute(connection, statement, _arrays(statement, columns))
+        execute(connection, statement, arrays_for(statement, *every))
 
 
 @cache
@@ -499,18 +498,21 @@ def _unnested(columns: Iterable[Column[Any]], dialect: Dialect) -> str:
 def _insert_columns(connection: Connection, statement: str, rows: Iterable[Values]) -> None:
     remaining = iter(rows)
     while part := list(islice(remaining, _ROWS_PER_STATEMENT)):
-        execute(connection, statement, _arrays(statement, zip(*part, strict=True)))
+        execute(connection, statement, arrays_for(statement, part))
 
 
-def _arrays(statement: str, columns: Iterable[Row]) -> list[Array]:
-    """The columns as the statement takes them, whose marks all stand for arrays."""
-    made = zip(_takes(statement), columns, strict=True)
-    return [array_of(column) for array_of, column in made]
+def arrays_for(statement: str, *every: Sequence[Values]) -> list[Array]:
+    """What stands for the marks of a statement that stand for arrays: the columns of some rows.
+
+    every: rows, one at least, of one table after the other.
+    """
+    columns = (column for rows in every for column in zip(*rows, strict=True))
+    return [array_of(column) for array_of, column in zip(_taken(statement), columns, strict=True)]
 
 
 @cache
-def _takes(statement: str) -> list[Callable[[Row], Array]]:
-    """What makes each of the arrays that stand for the statement's marks."""
+def _taken(statement: str) -> list[Callable[[Row], Array]]:
+    """What makes each of the arrays, which the statement names by the types of their elements."""
     return [ARRAYS[kind] for kind in _ARRAY_MARK.findall(statement)]
 
 

@@ -180,3 +180,16 @@ def insert_into_a_new_cluster(
         connection.execute(text("INSERT INTO clusters (id, name) VALUES (1, 'east')"))
         with bulk.indexed_afterwards(connection, table, count=len(rows)):
             bulk.insert_rows(connection, table, names, rows, count=len(rows))
+
+
+@pytest.mark.parametrize("texts", [[], ["b"], ["b", "", 'c"\\', "none"]], ids=len)
+def test_what_is_among_texts_is_found(database: Database, texts: list[str]) -> None:
+    """Also where there are none."""
+    rows = [(i, text, None, None) for i, text in enumerate(["a", "b", "", 'c"\\'])]
+    with database.writing() as connection:
+        ODD.create(connection)
+        bulk.insert_rows(connection, ODD, tuple(ODD.c.keys()), rows, count=len(rows))
+        of_texts, wanted = bulk.among(connection, texts)
+        query = f"SELECT text FROM odd WHERE text {of_texts} ORDER BY number"
+        found = [text for (text,) in bulk.fetch(connection, query, (wanted,))]
+    assert found == [text for _, text, *_ in rows if text in texts]

@@ -445,9 +445,8 @@ def _end(
     if not ended:
         return
     if connection.dialect.name == "postgresql":
-        keys, since, until = (list(values) for values in zip(*ended, strict=True))
         statement = _ENDING_TOGETHER.format(table=table.name)
-        bulk.execute(connection, statement, (keys, since, until, cluster_id))
+        bulk.execute(connection, statement, (*bulk.arrays_for(statement, ended), cluster_id))
     else:
         statement = _ENDING.format(table=table.name)
         some = ((to, cluster_id, key, since) for key, since, to in ended)
@@ -487,7 +486,7 @@ _ENDING: Final = (
 )
 _ENDING_TOGETHER: Final = (
     "UPDATE {table} SET valid_to = ended.valid_to"
-    " FROM unnest(?::text[], ?::bigint[], ?::bigint[]) AS ended (key, valid_from, valid_to)"
+    " FROM unnest(?::VARCHAR[], ?::BIGINT[], ?::BIGINT[]) AS ended (key, valid_from, valid_to)"
     " WHERE {table}.cluster_id = ? AND {table}.key = ended.key"
     " AND {table}.valid_from = ended.valid_from"
 )
