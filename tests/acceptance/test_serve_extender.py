@@ -26,6 +26,9 @@ from tests.support.tried import Kind, Tried
 
 Start = Callable[..., Serving]
 
+ENFORCE = ("--extender-mode", "enforce", "--deadline", 10)
+"""A busy machine answers each call within that, too."""
+
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
@@ -126,7 +129,7 @@ def test_lists_say_what_the_scheduler_was_answered(
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_a_victim_that_is_offered_twice_is_answered_once(database_url: str, start: Start) -> None:
     """As it is recorded: the scheduler would delete it twice."""
-    service = start(serving.filled(database_url, run="a"), "--extender-mode", "enforce")
+    service = start(serving.filled(database_url, run="a"), *ENFORCE)
     request = json.loads(preempts("a")[0]["request"])
     for victims in (request["NodeNameToVictims"] or request["NodeNameToMetaVictims"]).values():
         victims["Pods"] *= 2
@@ -171,7 +174,7 @@ def test_enforce_ends_where_the_real_scheduler_ended(database_url: str, start: S
     found = {}
     nominated = recorded_calls()["a"]["nominated"]
     shapes = ("01-many-candidates", "03-pdb-choice", "04-pdb-violating-only", "06-gpu-one")
-    service = start(serving.filled(database_url, run="a"), "--extender-mode", "enforce")
+    service = start(serving.filled(database_url, run="a"), *ENFORCE)
     for call in preempts("a"):
         if call["phase"] in shapes:
             request = json.loads(call["request"])
@@ -226,7 +229,7 @@ def test_a_request_brings_what_the_state_does_not_know(database_url: str, start:
         )
         store.record.create_environment("prod", "default", at_ms=serving.NOW_MS, actor="test")
         serving.activate(store, "kube-1.35")
-    service = start(database_url, "--extender-mode", "enforce")
+    service = start(database_url, *ENFORCE)
     request = {
         "Pod": a_pod("urgent", priority=100),
         "NodeNameToVictims": {
