@@ -55,8 +55,11 @@ _APART: Final = 0.01
 costs as much as a decision. A scheduler by itself hardly ever asks again within that."""
 
 _FAR_APART: Final = 0.02
-"""The same, at most, where calls wait for their decision: what a transaction costs beside its calls
-is then paid by more of them, which leaves more time to decide."""
+"""The same where many calls wait for their decision: what a transaction costs beside its calls is
+then paid by more of them, which leaves more time to decide."""
+
+_MANY: Final = 8
+"""Calls: where fewer wait, transactions are the sooner after one another the fewer there are."""
 
 _END_SECONDS: Final = 2.0
 """For a commit that is under way when the process that decides ends."""
@@ -216,7 +219,7 @@ class _Writer:
         """The calls of the next transaction; none at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._ending)
-        apart = min(_APART * (1 + self._behind / 2), _FAR_APART)
+        apart = _APART + (_FAR_APART - _APART) * min(1.0, self._behind / _MANY)
         time.sleep(max(0.0, self._begun + apart - time.monotonic()))
         self._begun = time.monotonic()
         with self._changed:
