@@ -52,7 +52,10 @@ def _of_texts(values: Sequence[str | None]) -> list[bytes]:
     return parts
 
 
-def _array(kind: int, elements: Callable[[Sequence[Any]], list[bytes]], values: Any) -> Array:
+def _array(
+    kind: int, elements: Callable[[Sequence[Any]], list[bytes]], values: Sequence[Any]
+) -> Array:
+    """kind: number of the elements' type in `pg_type`."""
     if not values:
         return Array(_EMPTY(0, 0, kind))
     head = _HEAD(1, 0, kind, len(values), 1)  # the flags say what the server sees by itself

@@ -59,7 +59,7 @@ _FAR_APART: Final = 0.02
 then paid by more of them, which leaves more time to decide."""
 
 _MANY: Final = 8
-"""Calls: where fewer wait, transactions are the sooner after one another the fewer there are."""
+"""Calls that are so many; where fewer wait, the time is in between."""
 
 _END_SECONDS: Final = 2.0
 """For a commit that is under way when the process that decides ends."""
