@@ -16,11 +16,13 @@ from policy.manifests import from_dicts
 from policy.server.extender.desk import Desk
 from policy.server.extender.spool import Spool
 from policy.store import Store
+from policy.store.announcing import CHANNEL
 from tests.support import serving
 from tests.support.recording import recorder_of
 
 _LIMIT_SECONDS = 120
 _NEVER = 3600.0
+_ANNOUNCED = 300
 
 
 def wait_for(fact: Callable[[], bool], what: str) -> None:
@@ -112,3 +114,33 @@ def test_what_was_not_announced_is_found_by_looking(postgres_url: str, tmp_path:
             revision = written_by_another(postgres_url, f"lost-{number}")
             wait_for(partial(knows, found, revision), "the state stayed")
         wait_for(lambda: listeners(postgres_url, end=False) == 1, "nothing listens again")
+
+
+def test_announcements_that_come_together_are_few_items(postgres_url: str) -> None:
+    """And there is one behind the last of them: whoever looks then misses nothing."""
+    serving.filled(postgres_url)
+    stop, heard, looked = threading.Event(), list[float](), list[int]()
+    with Store.open(postgres_url) as store:
+
+        def listen() -> None:
+            for _ in store.news(stop, every=_LIMIT_SECONDS):
+                heard.append(time.monotonic())
+                if stop.is_set():
+                    looked.append(store.state.head_revision("default"))
+
+        listener = threading.Thread(target=listen)
+        listener.start()
+        wait_for(lambda: listeners(postgres_url, end=False) == 1, "no connection listens")
+        engine = create_engine(postgres_url.replace("postgresql://", "postgresql+psycopg://", 1))
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            for _ in range(_ANNOUNCED):
+                connection.execute(text(f"NOTIFY {CHANNEL}"))
+                time.sleep(0.002)
+        engine.dispose()
+        wait_for(lambda: bool(heard) and time.monotonic() - heard[-1] > 1, "no quiet")
+        items = len(heard)
+        stop.set()
+        revision = written_by_another(postgres_url, "the-last-one")
+        listener.join(_LIMIT_SECONDS)
+    assert looked == [revision]
+    assert items < _ANNOUNCED / 2
