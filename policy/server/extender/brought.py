@@ -10,7 +10,6 @@ Or the state is the newer one: a pod that has left it does not come back, whoeve
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from itertools import chain
 from typing import Final
 
 import msgspec
@@ -67,7 +66,7 @@ def victims_brought(
     who is unknown is never evicted. body: of the request; where it is empty, and objects of victims
     have to be read, raises BodyNeeded.
     """
-    unknown = list(_unknown(snapshot, request)) if request.full else []
+    unknown = _unknown(snapshot, request) if request.full else []
     if not unknown:
         return []
     if not body:
@@ -79,17 +78,13 @@ def victims_brought(
     return [("Pod", key, pod) for key, pod in read.items() if isinstance(pod, Pod)]
 
 
-def _unknown(snapshot: Snapshot, request: PreemptRequest) -> Iterator[tuple[str, int, str]]:
+def _unknown(snapshot: Snapshot, request: PreemptRequest) -> list[tuple[str, int, str]]:
     """Node, place among its victims and uid of every victim that the state does not have there."""
-    place_of, offer = snapshot.nodes.index, request.offer
-    counts = np.array([len(one.victims) for one in offer], dtype=np.int64)
-    nodes = np.array([place_of.get(one.node, NOWHERE) for one in offer], dtype=np.int64)
-    uids = list(chain.from_iterable([one.victims for one in offer]))
-    rows = rows_of(snapshot, np.repeat(nodes, counts), uids)
-    missing = np.flatnonzero(rows == NOWHERE).tolist()
-    if missing:
-        places = [(one.node, place) for one in offer for place in range(len(one.victims))]
-        yield from ((*places[i], uids[i]) for i in missing)
+    offered = [(one.node, at, uid) for one in request.offer for at, uid in enumerate(one.victims)]
+    place_of = snapshot.nodes.index
+    nodes = np.array([place_of.get(node, NOWHERE) for node, _, _ in offered], dtype=np.int64)
+    rows = rows_of(snapshot, nodes, [uid for _, _, uid in offered])
+    return [offered[i] for i in np.flatnonzero(rows == NOWHERE).tolist()]
 
 
 def _sent_as_known(known: Pod, content: bytes) -> bool:
