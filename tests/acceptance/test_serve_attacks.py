@@ -477,21 +477,25 @@ def test_bodies_have_a_limit(service: Serving, secrets: dict[str, str]) -> None:
 
 
 def test_bodies_that_are_refused_are_not_kept(service: Serving, secrets: dict[str, str]) -> None:
-    """Not in memory either: ten of 20 MiB leave less behind than two of them."""
+    """Not in memory either: twenty of 20 MiB leave less behind than five of them.
+
+    Some of it stays, however many come: glibc gives back memory at the end of its heap once that
+    is twice as large as the largest block that was freed, and each thread has a heap.
+    """
 
     def resident() -> int:
         status = Path(f"/proc/{service.process.pid}/status").read_text()
         return int(status.partition("VmRSS:")[2].split()[0]) << 10
 
     before = resident()
-    for _ in range(10):
+    for _ in range(20):
         answer = service.client.post(
             f"{service.url}/extender/preempt",
             content=b" " * (20 << 20),
             headers=bearer(secrets["extender"]),
         )
         assert answer.status_code == 400
-    assert resident() - before < 40 << 20
+    assert resident() - before < 100 << 20
 
 
 def test_depth_of_json_has_a_limit(service: Serving, secrets: dict[str, str]) -> None:
