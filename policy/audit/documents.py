@@ -92,6 +92,10 @@ def document(stored: StoredDecision) -> dict[str, Any]:
         ],
         "ledger": stored.ledger,
     }
+    if stored.served is not None:
+        served = values_of(stored.served)
+        arrived = instant(served.pop("arrived_ms"))
+        whole["served"] = {**served, "arrived": arrived}
     if stored.outcomes:
         whole["not_carried_out"] = not_carried_out(stored.outcomes)
     plain: dict[str, Any] = to_builtins({k: v for k, v in whole.items() if k not in _IN_OTHER_FORM})

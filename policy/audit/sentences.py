@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Victim,
     )
     from policy.decision.record import TraceRecord
+    from policy.store.model.decisions import ServedCall
     from policy.store.outcomes import OutcomeRow
 
 
@@ -97,6 +98,24 @@ def contradicted(one: OutcomeRow) -> str:
     seen = _CONTRADICTED[one.reason].format(pod=one.pod)
     at = times.to_text(one.at_ms)
     return f"not carried out: {seen} at revision {one.revision} ({at})"
+
+
+_ANSWERED: Final = {
+    "offered": "everything that it had offered",
+    "chosen": "this decision's node and victims",
+    "none": "no candidate",
+}
+
+
+WOULD_HAVE: Final = (
+    "These are what the rules would have done: the scheduler was answered otherwise."
+)
+
+
+def answered(call: ServedCall) -> str:
+    """`enforce mode: the scheduler was answered no candidate, because the pod is gone`"""
+    because = f", because {call.failure}" if call.failure else ""
+    return f"{call.mode} mode: the scheduler was answered {_ANSWERED[call.answer]}{because}"
 
 
 def waiting(pod: LeavingPod) -> str:

@@ -152,6 +152,8 @@ def print_reasons(stored: StoredDecision, rules: str, leaving: Collection[str] =
 
 
 def _print_facts(stored: StoredDecision) -> None:
+    from policy.audit import sentences
+
     row = stored.row
     facts = (
         ("preemptor", f"{row.preemptor}, priority {row.preemptor_priority}"),
@@ -164,6 +166,7 @@ def _print_facts(stored: StoredDecision) -> None:
         ("state", f"cluster {row.cluster}, revision {row.base_revision}, {row.snapshot_digest}"),
         ("led to", f"revision {row.revision}" if row.revision is not None else "no change"),
         ("origin", "" if row.origin == "decided" else row.origin),
+        ("answer", "" if stored.served is None else sentences.answered(stored.served)),
         ("only asked", "what would be, by `policy what-if`" if row.hypothetical else ""),
         ("seed", str(row.seed)),
         ("digest", row.digest),
@@ -335,6 +338,8 @@ def _print_victims(stored: StoredDecision) -> None:
 
 
 def _print_effects(stored: StoredDecision) -> None:
+    from policy.audit import sentences
+
     effects = stored.record.effects
     lines = [
         f"placed on {effects.bind}" if effects.bind else "",
@@ -352,6 +357,8 @@ def _print_effects(stored: StoredDecision) -> None:
     output.line("Effects")
     for line in told or ["none"]:
         output.line(f"  {line}")
+    if told and stored.row.is_judgement_only:
+        output.line(f"  {sentences.WOULD_HAVE}")
 
 
 def _listed(what: str, pods: Iterable[str]) -> str:

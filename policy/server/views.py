@@ -164,11 +164,7 @@ def decision(principal: Principal, stored: StoredDecision) -> dict[str, Any]:
     told = scope.whole(principal, stored)
     if principal.limited:
         return told
-    served = None
-    if stored.served is not None:
-        served = asdict(stored.served)
-        served["arrived"] = instant(served.pop("arrived_ms"))
-    return {**told, "explanation": explanation(stored), "served": served}
+    return {"served": None, **told, "explanation": explanation(stored)}
 
 
 def explanation(stored: StoredDecision) -> str:

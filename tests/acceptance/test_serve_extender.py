@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import sqlite3
 import subprocess
@@ -18,6 +19,7 @@ import pytest
 from policy.audit.inputs import ReplayVerdict
 from policy.audit.recorded import Comparing
 from policy.audit.replay import replay_all
+from policy.manifests import from_dicts
 from policy.rules import RuleSet
 from policy.store import Cause, Store
 from tests.support import serving
@@ -126,6 +128,48 @@ def test_lists_say_what_the_scheduler_was_answered(
     assert dict(zip(header, first, strict=True))["answer"] == answer
 
 
+@pytest.mark.parametrize(
+    ("case", "node", "said"),
+    [
+        ("shadow", "n0", "shadow mode: the scheduler was answered everything that it had offered"),
+        ("enforce", "n0", "enforce mode: the scheduler was answered this decision's node"),
+        ("gone", None, "enforce mode: the scheduler was answered no candidate, because the pod is"),
+    ],
+)
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_a_decision_says_what_the_scheduler_was_answered(
+    database_url: str, start: Start, case: str, node: str | None, said: str
+) -> None:
+    """On its page and in `policy explain`; nobody is evicted for a pod that is gone."""
+    a_cluster(database_url, nodes=1)
+    urgent = a_pod("urgent", priority=9)
+    if case == "gone":
+        with Store.open(database_url) as store:
+            for obj in (*from_dicts([{"kind": "Pod", **urgent}]), None):
+                change = ("Pod", "shop/urgent", obj)
+                options = {"at_ms": serving.NOW_MS, "source": "test", "actor": "test"}
+                store.record.follow("default", [[change]], **options)
+    service = start(database_url, *(() if case == "shadow" else ENFORCE))
+    answer = service.preempt(meta_call(urgent, n0=["low-0"]))
+    page = service.get("/decisions/1").text
+    assert service.stop() == 0
+    command = [sys.executable, "-m", "policy", "explain", "1", "--db", database_url]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert answer == ({} if node is None else {"n0": ["uid-low-0"]})
+    assert said in html.unescape(page)
+    assert said in told
+    only_judged = case != "enforce"
+    assert ("what the rules would have done" in page) is only_judged
+    assert ("what the rules would have done" in told) is only_judged
+    with Store.open(database_url) as store:
+        stored = store.read.decision("1")
+        assert (stored.row.node, stored.row.revision is None) == ("n0", only_judged)
+        assert [found.verdict for found in replay_all(store, [1])] == [ReplayVerdict.EQUAL]
+        assert store.ledger.verify().ok
+        pods = {obj.metadata.name for obj in store.state.load("default").objects}
+    assert ("urgent" in pods) is (case != "gone")
+
+
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_a_victim_that_is_offered_twice_is_answered_once(database_url: str, start: Start) -> None:
     """As it is recorded: the scheduler would delete it twice."""
@@ -162,6 +206,7 @@ def test_what_was_only_watched_can_be_explained_and_compared(
         told = json.loads(done.stdout)
         if command[0] == "explain":
             assert (told["id"], told["origin"]) == (1, "extender")
+            assert (told["served"]["mode"], told["served"]["answer"]) == ("shadow", "offered")
     with Store.open(database_url) as store:
         assert store.ledger.verify().ok
         ids = [row.id for row in reversed(store.read.decisions("default"))]
@@ -273,8 +318,6 @@ def meta_call(pod: dict[str, Any], **nodes: list[str]) -> dict[str, Any]:
 
 def a_cluster(url: str, *, nodes: int) -> str:
     """Nodes n0, n1, ... with pod low-0, low-1, ... on each; environment `prod`."""
-    from policy.manifests import from_dicts
-
     made = []
     for i in range(nodes):
         made.append(

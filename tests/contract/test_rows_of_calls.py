@@ -26,13 +26,13 @@ from policy.server.extender.deciding import (
     NotDecidable,
     WaitingRequest,
 )
-from policy.server.extender.desk import _question
+from policy.server.extender.desk import _question, _said
 from policy.server.extender.record_channel import DecidedCall
 from policy.server.extender.recorder import Recorder, RulesMoved
 from policy.server.extender.wire import read_preempt
 from policy.store import Cause, Store
 from policy.store.errors import StoreError
-from policy.store.model.decisions import CallMode, Recorded
+from policy.store.model.decisions import CallAnswer, CallMode, Recorded
 from tests.support.builders import NOW_MS, a_node, a_pod, objects
 from tests.support.commits import fail_commit_of, slow_commit_of
 from tests.support.recording import recorded, recorder_of
@@ -383,11 +383,19 @@ def test_a_victim_that_the_state_has_not_seen_yet_is_taken_over(
 
 
 def test_nobody_is_evicted_for_a_pod_that_is_gone(store: Store, decider: MakeDecider) -> None:
+    """No candidate is answered; what would have been decided for it is recorded."""
     left(store, "w0")
-    decided = decider(store).decide(with_objects(0, 1))
-    assert isinstance(decided, NotDecidable)
-    assert str(decided.reason) == "`Pod`: `default/w0` is gone"
-    assert store.read.decision_ids("default") == []
+    desk = decider(store)
+    answered = recorded(desk.decide(with_objects(0, 1)))
+    assert choice(answered) == ("default/w0", "n1")
+    assert _said(answered).body == b'{"NodeNameToMetaVictims":{}}'
+    stored = store.read.decision(answered.recorded.decision_id)
+    assert stored.served is not None
+    assert (stored.served.answer, stored.served.failure) == (CallAnswer.NONE, "the pod is gone")
+    assert stored.row.revision is None
+    desk.settle()
+    assert {"w0", "low-1"} & pods_of(store) == {"low-1"}
+    in_order(store, decisions=1)
 
 
 def test_a_call_that_changes_nothing_is_recorded_when_its_pod_is_gone(

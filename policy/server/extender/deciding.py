@@ -33,7 +33,7 @@ from policy.server.extender.wire import BadRequest, PreemptRequest
 from policy.server.tracing import UNTRACED, Trace
 from policy.store import Store
 from policy.store.journal import StoreJournal
-from policy.store.model.decisions import Origin, Recorded, ServedCall
+from policy.store.model.decisions import CallAnswer, Origin, Recorded, ServedCall
 from policy.store.model.state import Cause
 from policy.store.record.rule_sets import RuleSetText
 
@@ -77,6 +77,7 @@ class Answered:
     question: WaitingRequest
     decision: Decision
     recorded: Recorded
+    obeyed: bool  #: is the scheduler to do as decided? Not where it was only to be watched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,7 +258,7 @@ class Decider:
         self._rules = self._rules or self._journal.active_rules()
 
     def _take_over(
-        self, attempt: _Attempt, which: Callable[[WaitingRequest, Snapshot], list[Change]]
+        self, attempt: _Attempt, which: Callable[[_Attempt, Snapshot], list[Change]]
     ) -> None:
         """Record pods that a request knows better than the state does.
 
@@ -266,7 +267,7 @@ class Decider:
         taken: list[Change] = []
 
         def changes(snapshot: Snapshot) -> list[Change]:
-            taken[:] = which(attempt.question, snapshot)
+            taken[:] = which(attempt, snapshot)
             return taken
 
         # Mostly there is nothing, and no commit is waited for.
@@ -274,18 +275,18 @@ class Decider:
             self._tracker.change(changes, source=ACTOR)
             attempt.taken += tuple(key for _, key, _ in taken)
 
-    def _preemptor(self, question: WaitingRequest, snapshot: Snapshot) -> list[Change]:
-        request = question.request
+    def _preemptor(self, attempt: _Attempt, snapshot: Snapshot) -> list[Change]:
+        request = attempt.question.request
         pods, returned = preemptor_brought(snapshot, request, gone=self._gone)
-        if returned and question.effective:
-            raise BadRequest(f"`Pod`: `{request.key}` is gone")
-        if not question.effective:
+        attempt.gone = returned
+        if not attempt.effective:
             known = snapshot.pod(request.key)
             if returned or (known is not None and known.spec.node_name):
                 self._returned[request.key] = request.uid, known
         return pods
 
-    def _victims(self, question: WaitingRequest, snapshot: Snapshot) -> list[Change]:
+    def _victims(self, attempt: _Attempt, snapshot: Snapshot) -> list[Change]:
+        question = attempt.question
         return victims_brought(snapshot, question.request, question.body, gone=self._gone)
 
     def _gone(self, pods: Mapping[str, str]) -> Collection[str]:
@@ -311,10 +312,10 @@ class Decider:
             # Mostly the state has them all, which to look at first would take as long as some of
             # the decision.
             attempt.looked_at = True
-            attempt.lacks_victims = bool(self._victims(question, base.snapshot))
+            attempt.lacks_victims = bool(self._victims(attempt, base.snapshot))
             if attempt.lacks_victims:
                 return None
-        if _behind(decision) and question.hold(attempt.taken):
+        if not attempt.gone and _behind(decision) and question.hold(attempt.taken):
             attempt.refused = Held(question=question, revision=base.revision)
             return None
         question.trace.add(
@@ -328,7 +329,7 @@ class Decider:
             },
         )
         attempt.rules = rules
-        changes = changes_of(base.snapshot, decision) if question.effective else ()
+        changes = changes_of(base.snapshot, decision) if attempt.effective else ()
         return Proposal(state=base, result=decision, changes=changes)
 
     def _record(self, attempt: _Attempt, made: Proposal[Decision]) -> Future[list[Recorded]]:
@@ -347,7 +348,7 @@ class Decider:
                 record=record_of(made.result, keep=rules.audit_candidates),
                 pods=[(key, _pod(obj)) for _, key, obj in made.changes],
                 at_ms=self._clock(),
-                served=question.served(made.result, attempt.taken),
+                served=attempt.served(made.result),
                 waiting=self._waiting(),
             ),
             claim=question.claim,
@@ -389,6 +390,7 @@ class _Attempt:
 
     def __init__(self, question: WaitingRequest) -> None:
         self.question = question
+        self.gone = False  #: has its pod left the cluster? Then nobody is evicted for it
         self.taken: tuple[str, ...] = ()  #: pods that were taken over from the request
         self.looked_at = False  #: have the victims been compared with those of the state?
         self.lacks_victims = False  #: are some of them to be taken over first?
@@ -396,6 +398,18 @@ class _Attempt:
         self.refused: NotDecidable | Held | None = None  #: why there is no decision
         self.sent = False  #: is the decision on its way into the record?
         self.answered: Future[Answered] = Future()
+
+    @property
+    def effective(self) -> bool:
+        """Does the state change by the decision?"""
+        return self.question.effective and not self.gone
+
+    def served(self, decision: Decision) -> ServedCall:
+        """The call as it is recorded."""
+        served = self.question.served(decision, self.taken)
+        if self.gone and self.question.effective:
+            return replace(served, answer=CallAnswer.NONE, failure=_GONE)
+        return served
 
     def committed(self, decision: Decision, began_ns: int, commit: Future[Recorded]) -> None:
         """Called by the thread that waited for the commit, when that has ended."""
@@ -410,9 +424,13 @@ class _Attempt:
         question.trace.add(
             "record", began_ns, time.time_ns(), {"policy.decision": recorded.decision_id}
         )
-        self.answered.set_result(Answered(question=question, decision=decision, recorded=recorded))
+        answered = Answered(
+            question=question, decision=decision, recorded=recorded, obeyed=self.effective
+        )
+        self.answered.set_result(answered)
 
 
+_GONE: Final = "the pod is gone"
 _UNKNOWN: Final = frozenset({messages.UNKNOWN_NODE, messages.UNKNOWN_VICTIM})
 
 

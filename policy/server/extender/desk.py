@@ -405,8 +405,12 @@ def _question(call: PreemptCall) -> WaitingRequest:
 def _said(answered: Answered) -> Said:
     decision, question = answered.decision, answered.question
     offer = question.request.offer
+    if answered.obeyed:
+        offer = _chosen(decision, offer)
+    elif question.effective:
+        offer = ()
     return Said(
-        body=answer(_chosen(decision, offer) if question.effective else offer),
+        body=answer(offer),
         outcome=decision.outcome.value,
         decision_id=answered.recorded.decision_id,
     )

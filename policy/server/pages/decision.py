@@ -11,7 +11,7 @@ from starlette.responses import Response
 from policy.audit.documents import causes
 from policy.audit.fired import marked_rules, rules_of
 from policy.audit.rule_sets import single_pod_names
-from policy.audit.sentences import contradicted
+from policy.audit.sentences import WOULD_HAVE, answered, contradicted
 from policy.audit.spared import reprieved
 from policy.rules.criteria import instant_criteria
 from policy.rules.problems import RulesError
@@ -53,6 +53,8 @@ def _whole(pages: Pages, stored: StoredDecision, asked: dict[str, str]) -> dict[
         "instants": _instants(pages, stored.row.rule_set_digest),
         "causes": list(causes(stored)),
         "contradicted": [contradicted(one) for one in stored.outcomes],
+        "answered": stored.served and answered(stored.served),
+        "would_have": WOULD_HAVE if stored.row.is_judgement_only else "",
         "reprieved": reprieved(stored.record),
         "candidates_shown": len(best) if shown == "candidates" else min(len(best), _CANDIDATES),
         "bars": None

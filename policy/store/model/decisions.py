@@ -118,7 +118,7 @@ class ServedCall:
     request_digest: str  #: `sha256:` and the hash of the request's body
     request_bytes: int
     answer: CallAnswer
-    failure: str  #: why the answer is that of `--on-failure`; "" where it is not
+    failure: str  #: why the decision is not what was answered, as by `--on-failure`; "" where it is
     from_request: tuple[str, ...]  #: pods whose state was taken from the request, namespace/name
     arrived_ms: int
     duration_us: int  #: from the arrival of the request until the decision could be written
