@@ -105,8 +105,6 @@ _ANSWERED: Final = {
     "chosen": "this decision's node and victims",
     "none": "no candidate",
 }
-
-
 WOULD_HAVE: Final = (
     "These are what the rules would have done: the scheduler was answered otherwise."
 )

@@ -140,7 +140,7 @@ def test_lists_say_what_the_scheduler_was_answered(
 def test_a_decision_says_what_the_scheduler_was_answered(
     database_url: str, start: Start, case: str, node: str | None, said: str
 ) -> None:
-    """On its page and in `policy explain`; nobody is evicted for a pod that is gone."""
+    """On its page and in `policy explain`; no pod is evicted for one that is gone."""
     a_cluster(database_url, nodes=1)
     urgent = a_pod("urgent", priority=9)
     if case == "gone":

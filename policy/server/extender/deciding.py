@@ -390,7 +390,7 @@ class _Attempt:
 
     def __init__(self, question: WaitingRequest) -> None:
         self.question = question
-        self.gone = False  #: has its pod left the cluster? Then nobody is evicted for it
+        self.gone = False  #: has its pod left the cluster? Then no pod is evicted for it
         self.taken: tuple[str, ...] = ()  #: pods that were taken over from the request
         self.looked_at = False  #: have the victims been compared with those of the state?
         self.lacks_victims = False  #: are some of them to be taken over first?
