@@ -77,7 +77,7 @@ class Answered:
     question: WaitingRequest
     decision: Decision
     recorded: Recorded
-    obeyed: bool  #: is the scheduler to do as decided? Not where it was only to be watched
+    answer: CallAnswer  #: that is recorded, and so to be given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -337,6 +337,9 @@ class Decider:
         question, rules = attempt.question, attempt.rules
         assert rules is not None
         began_ns = time.time_ns()
+        record = record_of(made.result, keep=rules.audit_candidates)
+        served = attempt.served(made.result)
+        attempt.answer = served.answer
         commit = self._recorder.record(
             DecidedCall(
                 cluster=self._cluster,
@@ -345,10 +348,10 @@ class Decider:
                 rules=RuleSetText.of(rules),
                 expected_revision=made.state.revision,
                 expected_digest=made.state.snapshot.state_digest,
-                record=record_of(made.result, keep=rules.audit_candidates),
+                record=record,
                 pods=[(key, _pod(obj)) for _, key, obj in made.changes],
                 at_ms=self._clock(),
-                served=attempt.served(made.result),
+                served=served,
                 waiting=self._waiting(),
             ),
             claim=question.claim,
@@ -396,6 +399,7 @@ class _Attempt:
         self.lacks_victims = False  #: are some of them to be taken over first?
         self.rules: RuleSet | None = None  #: that decided
         self.refused: NotDecidable | Held | None = None  #: why there is no decision
+        self.answer = CallAnswer.NONE  #: that goes with the decision
         self.sent = False  #: is the decision on its way into the record?
         self.answered: Future[Answered] = Future()
 
@@ -425,7 +429,7 @@ class _Attempt:
             "record", began_ns, time.time_ns(), {"policy.decision": recorded.decision_id}
         )
         answered = Answered(
-            question=question, decision=decision, recorded=recorded, obeyed=self.effective
+            question=question, decision=decision, recorded=recorded, answer=self.answer
         )
         self.answered.set_result(answered)
 

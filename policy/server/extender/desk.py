@@ -403,12 +403,12 @@ def _question(call: PreemptCall) -> WaitingRequest:
 
 
 def _said(answered: Answered) -> Said:
-    decision, question = answered.decision, answered.question
-    offer = question.request.offer
-    if answered.obeyed:
-        offer = _chosen(decision, offer)
-    elif question.effective:
-        offer = ()
+    decision, offer = answered.decision, answered.question.request.offer
+    match answered.answer:
+        case CallAnswer.CHOSEN:
+            offer = _chosen(decision, offer)
+        case CallAnswer.NONE:
+            offer = ()
     return Said(
         body=answer(offer),
         outcome=decision.outcome.value,
@@ -438,12 +438,10 @@ def _answer_of(decision: Decision) -> CallAnswer:
 
 
 def _chosen(decision: Decision, offer: tuple[OfferedNode, ...]) -> tuple[OfferedNode, ...]:
-    """The offered candidate that was decided for; none where there is no preemption.
+    """The offered candidate that was decided for.
 
     Each victim once, as it is recorded, however often it was offered.
     """
-    if decision.outcome is not Outcome.PREEMPT:
-        return ()
     violations = decision.candidates.pdb_violations[0]
     return tuple(
         OfferedNode(
