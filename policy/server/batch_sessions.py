@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 from policy.audit import session_documents
@@ -11,14 +12,16 @@ from policy.batch.explaining import spared_in_words, step_in_words
 from policy.server import views
 from policy.server.security import scope
 from policy.server.security.access import Principal
+from policy.server.security.numbers import Numbered
 from policy.server.service import PolicyService
 from policy.store import SessionRow
-from policy.store.record.sessions import KIND
+from policy.store.record.sessions import KIND, no_session
 
 STEPS: Final = 200
 """Steps of a session that a page shows together."""
 JOBS: Final = 50
 """Jobs that still wait of which a page says why."""
+_MISSING: Final = partial(no_session, kind=KIND)
 
 
 def sessions(
@@ -29,7 +32,7 @@ def sessions(
     limit: int,
     before_id: int | None = None,
 ) -> tuple[list[SessionRow], list[dict[str, Any]]]:
-    """Rows and lines of recorded batch sessions, newest first."""
+    """Rows and lines of recorded batch sessions, newest first; see `cycles.cycles`."""
     rows = views.sessions(service, principal, cluster, kind=KIND, limit=limit, before_id=before_id)
     moved: dict[int, dict[str, int]] = {}
     if principal.namespaces is not None:
@@ -45,21 +48,33 @@ def session(service: PolicyService, principal: Principal, wanted: str) -> dict[s
     """
     if principal.limited:
         return own_session(service, principal, wanted)
-    stored = service.store.read.session(views.number_of(wanted), kind=KIND)
+    stored = views.numbered(
+        principal,
+        Numbered.SESSION,
+        wanted,
+        partial(service.store.read.session, kind=KIND),
+        _MISSING,
+    )
     return session_documents.explanation(stored)
 
 
 def own_session(service: PolicyService, principal: Principal, wanted: str) -> dict[str, Any]:
     """What a limited viewer sees of a session. Raises NotFound."""
     read, namespaces = service.store.read, principal.namespaces
-    row = read.session_row(views.number_of(wanted), kind=KIND, namespaces=namespaces)
+    row = views.numbered(
+        principal,
+        Numbered.SESSION,
+        wanted,
+        partial(read.session_row, kind=KIND, namespaces=namespaces),
+        _MISSING,
+    )
     steps = read.session_steps(row.id, effective=True, namespaces=namespaces, details=False)
     outcomes = read.outcomes_of_sessions([row.id]).get(row.id, ())
     return scope.batch_session(principal, row, steps, outcomes)
 
 
 def page_of(
-    service: PolicyService, wanted: str, *, effective: bool, after: int | None
+    service: PolicyService, principal: Principal, wanted: str, *, effective: bool, after: int | None
 ) -> dict[str, Any]:
     """What a session came to, and some of its steps: of long ones the rest is not read.
 
@@ -67,7 +82,13 @@ def page_of(
     Raises NotFound.
     """
     read = service.store.read
-    stored = read.session(views.number_of(wanted), kind=KIND, steps=False)
+    stored = views.numbered(
+        principal,
+        Numbered.SESSION,
+        wanted,
+        partial(read.session, kind=KIND, steps=False),
+        _MISSING,
+    )
     number = stored.row.id
     moves = read.session_steps(number, operations=session_documents.MOVES, details=False)
     some = read.session_steps(number, effective=effective, after=after, limit=STEPS)

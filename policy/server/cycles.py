@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from policy.audit.compare import Comparison
@@ -14,9 +15,11 @@ from policy.rules import RuleSet
 from policy.server import views
 from policy.server.security import scope
 from policy.server.security.access import Principal
+from policy.server.security.numbers import Numbered
 from policy.server.service import PolicyService
 from policy.store import SessionRow
 from policy.store.record.groups import KIND, document_of
+from policy.store.record.sessions import no_session
 
 
 def cycles(
@@ -28,7 +31,10 @@ def cycles(
     before_id: int | None = None,
     after_id: int | None = None,
 ) -> tuple[list[SessionRow], list[dict[str, Any]]]:
-    """Rows and lines of recorded cycles, newest first; with `after_id` walking forward."""
+    """Rows and lines of recorded cycles, newest first; with `after_id` walking forward.
+
+    Both ids are as the viewer sees them, as those of the lines. Raises Failure.
+    """
     rows = views.sessions(
         service,
         principal,
@@ -64,8 +70,12 @@ def cycle(service: PolicyService, principal: Principal, wanted: str) -> dict[str
 
     Raises NotFound, also where the viewer may not know of it.
     """
-    stored = service.store.read.session(
-        views.number_of(wanted), kind=KIND, namespaces=principal.namespaces
+    stored = views.numbered(
+        principal,
+        Numbered.SESSION,
+        wanted,
+        lambda n: service.store.read.session(n, kind=KIND, namespaces=principal.namespaces),
+        partial(no_session, kind=KIND),
     )
     if principal.limited:
         return scope.cycle(principal, stored)

@@ -16,6 +16,7 @@ from policy.decision.model import Victim
 from policy.server import cycles
 from policy.server.security import scope
 from policy.server.security.access import Principal
+from policy.server.security.numbers import Numbered
 from policy.server.service import PolicyService
 from policy.store.read.copied import CopiedTable, run
 
@@ -72,7 +73,7 @@ def own_sql(
     tables["group_victims"] = CopiedTable(
         columns=TABLES["group_victims"],
         rows=[
-            (number, namespace, pod)
+            (principal.shown(Numbered.SESSION, number), namespace, pod)
             for number, pods in read.evicted_in([row.id for row in held]).items()
             for pod in pods
             if principal.sees(namespace := pod.partition("/")[0])
@@ -93,7 +94,8 @@ def own_sql(
 def _victims(
     principal: Principal, victims: Mapping[int, Sequence[Victim]]
 ) -> Iterator[tuple[Any, ...]]:
-    for decision, some in victims.items():
+    for number, some in victims.items():
+        decision = principal.shown(Numbered.DECISION, number)
         for victim in some:
             namespace = victim.pod.partition("/")[0]
             if principal.sees(namespace):

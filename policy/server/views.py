@@ -38,6 +38,7 @@ from policy.rules.lint import LintWarning
 from policy.server.http import Failure
 from policy.server.security import scope
 from policy.server.security.access import Principal
+from policy.server.security.numbers import Numbered
 from policy.server.service import PolicyService
 from policy.store import (
     ActivationRow,
@@ -48,7 +49,8 @@ from policy.store import (
     StoredDecision,
 )
 from policy.store.observed import ObservationRow
-from policy.store.read.queries import is_digest
+from policy.store.read.observed import no_observation
+from policy.store.read.queries import is_digest, no_decision
 from policy.store.record.rule_sets import is_batch
 from policy.text.words import number
 
@@ -56,6 +58,7 @@ _PAGE: Final = 1000
 """Decisions, or cycles of pod groups, that an export reads at once."""
 
 _Row = TypeVar("_Row", DecisionRow, SessionRow, ObservationRow)
+_Found = TypeVar("_Found")
 
 
 def millis(text: str | None, name: str) -> int | None:
@@ -81,6 +84,20 @@ def listed(principal: Principal, read: Callable[[], list[_Row]]) -> list[_Row]:
         raise
 
 
+def cursors(principal: Principal, of: Numbered, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Where a list begins, as the store takes it: `before_id` and `after_id` of what is wanted.
+
+    Zero is before all numbers. Raises Failure for a number that no list ended with.
+    """
+    found: dict[str, Any] = {}
+    for name in ("before_id", "after_id"):
+        given = wanted.get(name)
+        found[name] = principal.actual(of, given) if given else given
+        if given and found[name] is None:
+            raise Failure(400, "invalid", f"query: `after`: no list ended with {given}")
+    return found
+
+
 def sessions(
     service: PolicyService,
     principal: Principal,
@@ -91,7 +108,11 @@ def sessions(
     before_id: int | None = None,
     after_id: int | None = None,
 ) -> list[SessionRow]:
-    """Batch sessions, or cycles of pod groups, that the viewer may know of; newest first."""
+    """Batch sessions, or cycles of pod groups, that the viewer may know of; newest first.
+
+    before_id, after_id: as the viewer sees them. Raises Failure.
+    """
+    ends = cursors(principal, Numbered.SESSION, {"before_id": before_id, "after_id": after_id})
     return listed(
         principal,
         lambda: service.store.read.sessions(
@@ -99,17 +120,43 @@ def sessions(
             kind=kind,
             namespaces=principal.namespaces,
             limit=limit,
-            before_id=before_id,
-            after_id=after_id,
+            **ends,
         ),
     )
 
 
+def is_number(wanted: str) -> bool:
+    return wanted.isascii() and wanted.isdigit() and len(wanted) < 19
+
+
 def number_of(wanted: str) -> int:
     """The number that is in an address. Raises NotFound for what is none."""
-    if wanted.isascii() and wanted.isdigit() and len(wanted) < 19:
+    if is_number(wanted):
         return int(wanted)
     raise NotFound(f"`{wanted}` is not a number", help="lists show the numbers that there are")
+
+
+def numbered(
+    principal: Principal,
+    of: Numbered,
+    wanted: str,
+    read: Callable[[int], _Found],
+    missing: Callable[[int], NotFound],
+) -> _Found:
+    """What has the number, as the viewer sees it, that is in an address. Raises NotFound.
+
+    missing: the error for a number under which there is nothing.
+    """
+    given = number_of(wanted)
+    actual = principal.actual(of, given)
+    if actual is None:
+        raise missing(given)
+    try:
+        return read(actual)
+    except NotFound:
+        if actual == given:
+            raise
+        raise missing(given) from None  # who asked knows of no other number
 
 
 def moment(text: str | None, name: str, *, now_ms: int) -> int | None:
@@ -142,21 +189,42 @@ COLUMNS: Final = (
 def decisions(
     service: PolicyService, principal: Principal, wanted: Mapping[str, Any], *, limit: int
 ) -> tuple[list[DecisionRow], list[dict[str, Any]]]:
-    """Rows and lines of a list, newest first; `wanted` as `store.read.decisions` takes it."""
+    """Rows and lines of a list, newest first; `wanted` as `store.read.decisions` takes it.
+
+    But `before_id` and `after_id` are as the viewer sees them, as those of the lines. Raises
+    Failure.
+    """
     # Nor by a guess: whether others' pod took a viewer's victim is not for the viewer to know.
     named = [wanted.get(name) for name in ("preemptor", "pod", "victim", "workload")]
     spaces = [wanted.get("namespace"), *(name and name.partition("/")[0] for name in named)]
     if any(space and not principal.sees(space) for space in spaces):
         return [], []
-    wanted = {**wanted, "namespaces": principal.namespaces}
+    ends = cursors(principal, Numbered.DECISION, wanted)
+    wanted = {**wanted, **ends, "namespaces": principal.namespaces}
     rows = listed(principal, lambda: service.store.read.decisions(**wanted, limit=limit))
     victims = service.store.read.victims_of([r.id for r in rows])
     return rows, scope.lines(principal, rows, victims)
 
 
 def stored_decision(service: PolicyService, principal: Principal, wanted: str) -> StoredDecision:
-    """Raises NotFound, also where the viewer may not know of it."""
-    return service.store.read.decision(wanted[:80], namespaces=principal.namespaces)
+    """By number or (the beginning of) a digest.
+
+    Raises NotFound, also where the viewer may not know of it.
+    """
+
+    def read(named: int | str) -> StoredDecision:
+        return service.store.read.decision(named, namespaces=principal.namespaces)
+
+    if not is_number(wanted):
+        return read(wanted[:80])
+    actual = principal.actual(Numbered.DECISION, int(wanted))
+    if actual == int(wanted):
+        return read(actual)
+    try:
+        # Digits may begin a digest, too.
+        return read(f"sha256:{wanted}" if actual is None else actual)
+    except NotFound:
+        raise no_decision(wanted) from None  # who asked knows of no other number
 
 
 def decision(principal: Principal, stored: StoredDecision) -> dict[str, Any]:
@@ -185,22 +253,37 @@ def why_not(service: PolicyService, stored: StoredDecision, node: str) -> dict[s
 def observations(
     service: PolicyService, principal: Principal, wanted: Mapping[str, Any], *, limit: int
 ) -> tuple[list[ObservationRow], list[dict[str, Any]]]:
-    """Rows and documents, newest first; `wanted` as `store.read.observations` takes it."""
+    """Rows and documents, newest first; `wanted` as `store.read.observations` takes it.
+
+    But `before_id` is as the viewer sees it, as that of the documents. Raises Failure.
+    """
     named = [wanted.get(name) for name in ("preemptor", "victim", "pod")]
     spaces = [wanted.get("namespace"), *(pod and pod.partition("/")[0] for pod in named)]
     if any(space and not principal.sees(space) for space in spaces):
         return [], []
-    wanted = {**wanted, "namespaces": principal.namespaces}
+    ends = cursors(principal, Numbered.OBSERVATION, wanted)
+    wanted = {**wanted, "before_id": ends["before_id"], "namespaces": principal.namespaces}
     rows = listed(principal, lambda: service.store.read.observations(**wanted, limit=limit))
     return rows, [scope.observation(principal, row) for row in rows]
 
 
-def observation(service: PolicyService, principal: Principal, number: int) -> dict[str, Any]:
+def observation_row(service: PolicyService, principal: Principal, wanted: str) -> ObservationRow:
+    """Raises NotFound, also where the viewer may not know of it."""
+    return numbered(
+        principal,
+        Numbered.OBSERVATION,
+        wanted,
+        lambda n: service.store.read.observation(n, namespaces=principal.namespaces),
+        no_observation,
+    )
+
+
+def observation(service: PolicyService, principal: Principal, wanted: str) -> dict[str, Any]:
     """One of them, with the decision made again for those who see all of it.
 
     Raises NotFound, also where the viewer may not know of it.
     """
-    row = service.store.read.observation(number, namespaces=principal.namespaces)
+    row = observation_row(service, principal, wanted)
     told = scope.observation(principal, row)
     return told if principal.limited else {**told, **_decided_again(service, row)}
 
@@ -487,19 +570,19 @@ def exported(
 
 
 def in_pages(
-    page: Callable[[int | None, int], tuple[Sequence[_Row], list[dict[str, Any]]]],
+    page: Callable[[int | None, int], tuple[Sequence[Any], list[dict[str, Any]]]],
     before_id: int | None,
     *,
     most: int | None = None,
 ) -> Iterator[dict[str, Any]]:
     """All lines of a list, or at most so many, page by page, newest first.
 
-    page: rows and lines before an id, at most so many. The first one is read at once: a filter that
-    is wrong is an error then, and not in the midst of an answer.
+    page: rows and lines before an id, as the viewer sees it, at most so many. The first one is read
+    at once: a filter that is wrong is an error then, and not in the midst of an answer.
     """
     size = _PAGE if most is None else min(most, _PAGE)
 
-    def pages(rows: Sequence[_Row], lines: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    def pages(rows: Sequence[Any], lines: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         asked, left = size, most
         while True:
             yield from lines
@@ -510,6 +593,6 @@ def in_pages(
                 asked = min(left, _PAGE)
             if not asked:
                 return
-            rows, lines = page(rows[-1].id, asked)
+            rows, lines = page(lines[-1]["id"], asked)
 
     return pages(*page(before_id, size))

@@ -415,7 +415,7 @@ def test_one_observation(service: Serving) -> None:
         service.get(f"/api/v1/observations/{number}").status_code
         for number in ("99", "x", "1" * 30)
     ]
-    assert ({key: shown[key] for key in row}, statuses) == (row, [404, 400, 400])
+    assert ({key: shown[key] for key in row}, statuses) == (row, [404, 404, 404])
     assert (again["node"], [victim["pod"] for victim in again["victims"]]) == (
         row["node"],
         [victim["victim"] for victim in row["victims"]],

@@ -204,7 +204,7 @@ def test_sql_of_a_limited_token_is_on_a_copy_of_its_own(
         service,
         secrets["limited"],
         "SELECT id, cluster, at AS now, outcome, node, rule_set, origin, preemptor, priority,"
-        " victims FROM decisions ORDER BY id DESC",
+        " victims FROM decisions ORDER BY at DESC",
     ).json()
     rows = [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
     assert rows == [{k: line[k] for k in found["columns"]} for line in listed["decisions"]]

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from policy.manifests import from_dicts
+from policy.server.security.numbers import Numbered
 from policy.server.security.tokens import Role, TokenFile
 from policy.store import Store
 from tests.contract.filled import fill
@@ -259,7 +260,13 @@ def test_what_is_not_known_any_more_is_said(viewer: Reading) -> None:
         assert said in text, said
 
 
-def test_every_identifier_is_a_link(viewer: Reading) -> None:
+@pytest.fixture(scope="module")
+def own(tokens: dict[str, str]) -> int:
+    """The number of decision 1, as tokens see it that are limited to namespaces."""
+    return serving.shown(tokens["file"], Numbered.DECISION, 1)
+
+
+def test_every_identifier_is_a_link(viewer: Reading, own: int) -> None:
     """Pods and owners to their workloads, nodes, rules, cluster; each of them is there."""
     found = set(re.findall(r'href="(/[^"#]*)', viewer.page("1").partition("<main")[2]))
     digest = viewer.document("1")["rule_set_digest"]
@@ -281,6 +288,7 @@ def test_every_identifier_is_a_link(viewer: Reading) -> None:
         "/api/v1/decisions/1",
         "/api/v1/decisions/1/node",
         "/api/v1/decisions/1/rules",
+        f"/decisions/{own}",
     }
 
 
@@ -328,11 +336,28 @@ def test_the_api_and_the_command_give_the_same(viewer: Reading, db: str) -> None
     assert "cannot read its rule set" in viewer.document("2/spared", status=404)["detail"]
 
 
-def test_a_limited_viewer_learns_nothing_of_it(limited: Reading) -> None:
+def test_a_limited_viewer_learns_nothing_of_it(limited: Reading, own: int) -> None:
     """Its own victim alone; no question about the rest is answered."""
-    page = limited.page("1?show=spared&replay=1&rules=kube-1.36&why_not=n0")
+    page = limited.page(f"{own}?show=spared&replay=1&rules=kube-1.36&why_not=n0")
     assert re.findall(r'<section aria-labelledby="(.*?)"', page) == ["victims"]
     assert "shop" not in page.partition("<main")[2]
-    assert "ledger" not in limited.document("1")
+    assert "ledger" not in limited.document(str(own))
     for part in ("node", "spared", "rules", "replay", "why-not?node=n0"):
-        limited.document(f"1/{part}", status=403)
+        limited.document(f"{own}/{part}", status=403)
+
+
+def test_both_numbers_lead_whoever_sees_everything_to_it(
+    viewer: Reading, limited: Reading, own: int
+) -> None:
+    """Links of limited viewers work for others; the number of the record is for these alone."""
+    assert viewer.document(str(own)) == viewer.document("1")
+    assert viewer.document(f"{own}/rules") == viewer.document("1/rules")
+    assert viewer.page(str(own)) == viewer.page("1")
+    (told,) = re.findall("For tokens that are limited to namespaces .*?</p>", viewer.page("1"))
+    assert f'<a href="/decisions/{own}">{own}</a>' in told
+    assert "For tokens that are limited" not in limited.page(str(own))
+    for number in ("1", str(own + 1)):
+        said = limited.document(number, status=404)["detail"]
+        assert said == f"there is no decision `{number}`"
+    said = viewer.document(str(own + 1), status=404)["detail"]
+    assert said == f"there is no decision `{own + 1}`"

@@ -13,6 +13,7 @@ from policy import RuleSet
 from policy.cluster.snapshot import Snapshot
 from policy.groups.decide import decide_group
 from policy.scheduling.cycle import Scheduler
+from policy.server.security.numbers import Numbered
 from policy.server.security.tokens import Role, TokenFile
 from policy.store import HypotheticalDecision, Store
 from policy.store.journal import StoreJournal
@@ -130,8 +131,12 @@ def events(service: Serving, token: str, after: str, count: int) -> list[tuple[s
     return found
 
 
+def own_number(tokens: dict[str, str], number: int, of: Numbered = Numbered.SESSION) -> int:
+    """A number as the limited viewer sees it."""
+    return serving.shown(tokens["file"], of, number)
+
+
 OWN = {
-    "id": 2,
     "now": "2026-09-21T14:13:20Z",
     "outcome": "not-tried",
     "rule_set": "kube-1.36-groups",
@@ -140,7 +145,7 @@ OWN = {
     "bound": 0,
     "evicted": 0,
 }
-HIT = {**OWN, "id": 1, "outcome": "preempting", "group": None, "bound": None, "evicted": 1}
+HIT = {**OWN, "outcome": "preempting", "group": None, "bound": None, "evicted": 1}
 """The cycle of another namespace: one of the viewer's pods is among its victims."""
 
 
@@ -149,16 +154,27 @@ def test_a_limited_viewer_sees_its_part_of_cycles(
 ) -> None:
     """Its own groups and its own victims; nothing of others, neither names nor counts."""
     limited, viewer = bearer(tokens["limited"]), bearer(tokens["viewer"])
+    first, second, third, ninth = (own_number(tokens, n) for n in (1, 2, 3, 9))
+    hit_line, own_line = {"id": first, **HIT}, {"id": second, **OWN}
 
     # The list, the export and the events are the same for one viewer.
-    assert service.get("/api/v1/groups", headers=limited).json() == {"groups": [OWN, HIT]}
-    assert lines(service.get("/api/v1/export/groups", headers=limited).text) == [OWN, HIT]
-    page = service.get("/api/v1/groups?limit=1&after=2", headers=limited).json()
-    assert page == {"groups": [HIT]}
-    assert events(service, tokens["limited"], "0-0", 2) == [
-        ("0-0,default:0-1", "group", HIT),
-        ("0-0,default:0-2", "group", OWN),
+    assert service.get("/api/v1/groups", headers=limited).json() == {"groups": [own_line, hit_line]}
+    assert lines(service.get("/api/v1/export/groups", headers=limited).text) == [
+        own_line,
+        hit_line,
     ]
+    page = service.get(f"/api/v1/groups?limit=1&after={second}", headers=limited).json()
+    assert page == {"groups": [hit_line]}
+    assert events(service, tokens["limited"], "0-0", 2) == [
+        (f"0-0,default:0-{first}", "group", hit_line),
+        (f"0-0,default:0-{second}", "group", own_line),
+    ]
+    assert events(service, tokens["limited"], f"0-{first}", 1) == [
+        (f"0-{first},default:0-{second}", "group", own_line)
+    ]
+    for path in ("/api/v1/groups", "/api/v1/export/groups", "/groups"):
+        answer = service.get(f"{path}?after=2", headers=limited)
+        assert (answer.status_code, "no list ended with 2" in answer.text) == (400, True)
     all_of_it = service.get("/api/v1/groups", headers=viewer).json()["groups"]
     assert [(one["id"], one["group"], one["evicted"]) for one in all_of_it] == [
         (3, "team-b/few-of-beta", 0),
@@ -168,7 +184,7 @@ def test_a_limited_viewer_sees_its_part_of_cycles(
     assert lines(service.get("/api/v1/export/groups", headers=viewer).text) == all_of_it
 
     # One cycle.
-    hit = service.get("/api/v1/groups/1", headers=limited).json()
+    hit = service.get(f"/api/v1/groups/{first}", headers=limited).json()
     victim = {
         "pod": "team-a/web",
         "node": "n1",
@@ -178,13 +194,14 @@ def test_a_limited_viewer_sees_its_part_of_cycles(
         "started": hit["victims"][0]["started"],
         "evicted": True,
     }
-    assert hit == {**HIT, "members": [], "victims": [victim]}
-    own = service.get("/api/v1/groups/2", headers=limited).json()
-    assert own == {**OWN, "members": [], "victims": []}
-    assert service.get("/api/v1/groups/3", headers=limited).status_code == 404
+    assert hit == {**hit_line, "members": [], "victims": [victim]}
+    own = service.get(f"/api/v1/groups/{second}", headers=limited).json()
+    assert own == {**own_line, "members": [], "victims": []}
     absent = service.get("/api/v1/groups/9", headers=limited)
-    hidden = service.get("/api/v1/groups/3", headers=limited)
-    assert (hidden.status_code, hidden.text) == (404, absent.text.replace("cycle 9", "cycle 3"))
+    for number in (3, third, ninth, 2):
+        hidden = service.get(f"/api/v1/groups/{number}", headers=limited)
+        said = absent.text.replace("cycle 9", f"cycle {number}")
+        assert (hidden.status_code, hidden.text) == (404, said)
     for path in ("/api/v1/groups", "/api/v1/export/groups"):
         assert "default" not in service.get(f"{path}?cluster=nowhere", headers=limited).text
     assert service.get("/api/v1/groups/3", headers=viewer).status_code == 200
@@ -200,17 +217,18 @@ def test_a_limited_viewer_sees_its_part_of_cycles(
 
     columns = ("id", "at", "outcome", "rule_set", "cluster", "pod_group", "bound", "evicted")
     keys = [{"at": "now", "pod_group": "group"}.get(name, name) for name in columns]
-    assert rows(f"SELECT {', '.join(columns)} FROM group_cycles ORDER BY id DESC") == [
-        [one[key] for key in keys] for one in (OWN, HIT)
+    assert rows(f"SELECT {', '.join(columns)} FROM group_cycles ORDER BY pod_group DESC") == [
+        [one[key] for key in keys] for one in (own_line, hit_line)
     ]
-    assert rows("SELECT * FROM group_victims") == [[1, "team-a", "team-a/web"]]
+    assert rows("SELECT * FROM group_victims") == [[first, "team-a", "team-a/web"]]
 
     # Not a word of the other namespace, also in pages.
     texts = [
         service.get(path, headers=limited).text
         for path in (
-            *("/groups", "/groups/1", "/groups/2", "/groups/3"),
-            *("/api/v1/groups", "/api/v1/groups/1", "/api/v1/groups/3", "/api/v1/export/groups"),
+            *("/groups", *(f"/groups/{number}" for number in (first, second, third))),
+            *("/api/v1/groups", "/api/v1/export/groups"),
+            *(f"/api/v1/groups/{number}" for number in (first, second, third)),
         )
     ]
     assert [word for text in texts for word in OTHERS if word in text] == []
@@ -267,8 +285,10 @@ def test_events_for_a_limited_viewer(
         "pdb_violations": None,
         "decided_by": None,
     }
+    first, third = (own_number(tokens, number, Numbered.DECISION) for number in (1, 3))
+    cycle = own_number(tokens, 3)
     hit = {
-        "id": 1,
+        "id": first,
         "outcome": "preempt",
         "node": "n1",
         "preemptor": None,
@@ -277,7 +297,7 @@ def test_events_for_a_limited_viewer(
         "victim_pods": ["team-a/web"],
     }
     own = {
-        "id": 3,
+        "id": third,
         "outcome": "no-candidate",
         "node": None,
         "preemptor": "team-a/own-0",
@@ -285,7 +305,9 @@ def test_events_for_a_limited_viewer(
         "victims": 0,
         "victim_pods": [],
     }
-    assert events(service, tokens["limited"], "0-3", 2) == [
-        ("0-3,default:1-3", "decision", {**told, **hit}),
-        ("0-3,default:3-3", "decision", {**told, **own}),
+    assert events(service, tokens["limited"], f"0-{cycle}", 2) == [
+        (f"0-{cycle},default:{first}-{cycle}", "decision", {**told, **hit}),
+        (f"0-{cycle},default:{third}-{cycle}", "decision", {**told, **own}),
     ]
+    headers = {**bearer(tokens["limited"]), "Last-Event-ID": "0-3"}
+    assert service.get("/api/v1/events", headers=headers).status_code == 400

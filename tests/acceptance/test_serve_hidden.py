@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from policy.server.security.numbers import Numbered
 from policy.server.security.tokens import Role, TokenFile
 from tests.acceptance.test_serve_sessions import hold
 from tests.support import serving
@@ -75,22 +76,42 @@ def told(service: Serving, token: str, path: str, wanted: str) -> tuple[int, dic
     return answer.status_code, headers, body
 
 
+NUMBERS = {
+    "/api/v1/decisions/": Numbered.DECISION,
+    "/decisions/": Numbered.DECISION,
+    "/api/v1/observations/": Numbered.OBSERVATION,
+    "/observed/": Numbered.OBSERVATION,
+    "/api/v1/sessions/": Numbered.SESSION,
+    "/sessions/": Numbered.SESSION,
+}
+
+
+@pytest.mark.parametrize("path", NUMBERS)
+def test_hidden_is_as_absent_by_number(service: Serving, tokens: dict[str, str], path: str) -> None:
+    """To the byte, by the number of the record and by what others are shown in its place."""
+    shown = [serving.shown(tokens["file"], NUMBERS[path], number) for number in (1, 99_999)]
+    answers = [
+        told(service, tokens["none"], path, str(number))
+        for number in (1, 99_999, *shown, shown[0] + 1)
+    ]
+    assert answers == [answers[0]] * len(answers)
+    assert "default" not in answers[0][2]
+    for hidden, absent in ((1, 99_999), shown):
+        whole = told(service, tokens["all"], path, str(hidden))
+        assert whole != told(service, tokens["all"], path, str(absent))
+
+
 @pytest.mark.parametrize(
     ("path", "hidden", "absent"),
     [
-        ("/api/v1/decisions/", "1", "99999"),
-        ("/decisions/", "1", "99999"),
         ("/api/v1/decisions/", f"{PREFIX}0000", "bbbb0000"),
         ("/api/v1/decisions/", PREFIX, "bbbb"),  # the beginning of two, both hidden
         ("/decisions/", PREFIX, "bbbb"),
-        ("/api/v1/observations/", "1", "99999"),
         ("/api/v1/decisions?cluster=", "default", "nope"),
         ("/decisions?cluster=", "default", "nope"),
         ("/api/v1/export/decisions?cluster=", "default", "nope"),
         ("/api/v1/observations?cluster=", "real", "nope"),
         ("/api/v1/groups?cluster=", "real", "nope"),
-        ("/api/v1/sessions/", "1", "99999"),
-        ("/sessions/", "1", "99999"),
         ("/api/v1/sessions?cluster=", "gangs", "nope"),
         ("/sessions?cluster=", "gangs", "nope"),
     ],
@@ -111,9 +132,10 @@ def test_a_beginning_is_that_of_ones_own(service: Serving, tokens: dict[str, str
     whole = service.get(
         f"/api/v1/decisions/{PREFIX}", headers={"Authorization": f"Bearer {tokens['all']}"}
     )
-    own = told(service, tokens["own"], "/api/v1/decisions/", "2")
+    number = serving.shown(tokens["file"], Numbered.DECISION, 2)
+    own = told(service, tokens["own"], "/api/v1/decisions/", str(number))
     found = told(service, tokens["own"], "/api/v1/decisions/", PREFIX)
     assert (whole.status_code != 200, "more than one" in whole.text) == (True, True)
     seen = service.get("/api/v1/decisions", headers={"Authorization": f"Bearer {tokens['own']}"})
-    assert [one["id"] for one in seen.json()["decisions"]] == [2]
+    assert [one["id"] for one in seen.json()["decisions"]] == [number]
     assert (found[0], found[2]) == (200, own[2])

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 import pytest
 
+from policy.server.security.numbers import Numbered
 from policy.server.security.tokens import Role, TokenFile
 from policy.store import Store
 from policy.store.observed import VerdictClass
@@ -57,6 +58,11 @@ def service(
     assert started.stop() == 0
 
 
+def own_number(tokens: dict[str, str], number: int) -> int:
+    """The number of an observation, as tokens see it that are limited to namespaces."""
+    return serving.shown(tokens["file"], Numbered.OBSERVATION, number)
+
+
 def get(service: Serving, tokens: dict[str, str], who: str, path: str) -> Any:
     return service.get(path, headers={"Authorization": f"Bearer {tokens[who]}"})
 
@@ -67,7 +73,7 @@ def test_a_limited_viewer_sees_their_part(service: Serving, tokens: dict[str, st
     answer = get(service, tokens, "own", "/api/v1/observations")
     expected = [
         (
-            one["id"],
+            own_number(tokens, one["id"]),
             one["preemptor"] if one["preemptor"].startswith(f"{OWN}/") else None,
             [v["victim"] for v in one["victims"] if v["namespace"] == OWN],
         )
@@ -85,10 +91,14 @@ def test_a_limited_viewer_sees_their_part(service: Serving, tokens: dict[str, st
 def test_one_observation_of_a_limited_viewer(
     service: Serving, tokens: dict[str, str], database: str
 ) -> None:
-    """As the list shows it, and no decision made again; what does not concern them is not there."""
+    """As the list shows it, and no decision made again; what does not concern them is not there.
+
+    Nor is anything under the numbers of the record.
+    """
     listed = get(service, tokens, "own", "/api/v1/observations").json()["observations"]
     with Store.open(database) as store:
-        numbers = [row.id for row in store.read.observations()]
+        recorded = [row.id for row in store.read.observations()]
+    numbers = [*recorded, *(own_number(tokens, n) for n in recorded)]
     found = {n: get(service, tokens, "own", f"/api/v1/observations/{n}") for n in numbers}
     shown = {n: answer.json() for n, answer in found.items() if answer.status_code == 200}
     assert shown == {one["id"]: one for one in listed}
@@ -102,15 +112,20 @@ def test_a_page_does_not_begin_at_what_is_hidden(
     listed = get(service, tokens, "own", "/api/v1/observations").json()["observations"]
     own = [one["id"] for one in listed]
     with Store.open(database) as store:
-        numbers = [row.id for row in store.read.observations()]
+        recorded = [row.id for row in store.read.observations()]
+    numbers = [own_number(tokens, n) for n in (*recorded, 99_999)]
 
     def behind(number: int) -> list[int]:
         path = f"/api/v1/observations?after={number}"
         return [one["id"] for one in get(service, tokens, "own", path).json()["observations"]]
 
-    found = {number: behind(number) for number in (*numbers, 99_999)}
-    expected = {n: own[own.index(n) + 1 :] if n in own else [] for n in (*numbers, 99_999)}
-    assert (found, len(own) < len(numbers)) == (expected, True)
+    found = {number: behind(number) for number in numbers}
+    expected = {n: own[own.index(n) + 1 :] if n in own else [] for n in numbers}
+    assert (found, len(own) < len(recorded)) == (expected, True)
+    for path in ("/api/v1/observations", "/observed"):
+        answers = [get(service, tokens, "own", f"{path}?after={n}") for n in recorded]
+        assert {answer.status_code for answer in answers} == {400}
+        assert f"`after`: no list ended with {recorded[0]}" in answers[0].text
 
 
 def test_filters_ask_for_nothing_hidden(

@@ -13,6 +13,7 @@ import pytest
 
 from policy.cli.app import run
 from policy.cluster.times import LATEST_NOW
+from policy.server.security.numbers import Numbered
 from policy.server.security.tokens import Role, TokenFile
 from policy.store import Store
 from tests.acceptance.commands import Done, Policy
@@ -112,6 +113,12 @@ def service(folder: Path, tokens: dict[str, str]) -> Iterator[Serving]:
     assert started.stop() == 0
 
 
+@pytest.fixture(scope="module")
+def own(folder: Path, tokens: dict[str, str]) -> str:
+    """The page of the observation for tokens that are limited to namespaces."""
+    return f"/observed/{serving.shown(folder / 'tokens.json', Numbered.OBSERVATION, 1)}"
+
+
 def page(service: Serving, token: str, path: str) -> str:
     """What is between the navigation and the end."""
     answer = service.get(path, headers={"Authorization": f"Bearer {token}"})
@@ -132,7 +139,7 @@ def words(shown: str) -> str:
     return " ".join(re.sub(r"<[^>]+>", " ", shown).split())
 
 
-def test_a_group_has_what_a_pod_has(service: Serving, tokens: dict[str, str]) -> None:
+def test_a_group_has_what_a_pod_has(service: Serving, tokens: dict[str, str], own: str) -> None:
     """Who it was, its members and where they are, whom it took room from, where; and links."""
     shown = page(service, tokens["all"], "/observed/1")
     assert "Pod group team-b/train (priority 100) took room on 2 nodes from 2 pods" in words(shown)
@@ -147,7 +154,7 @@ def test_a_group_has_what_a_pod_has(service: Serving, tokens: dict[str, str]) ->
         ["team-b/beta", "n2", "2"],
     ]
     assert set(re.findall(r'href="(/(?:groups|nodes|workloads|observed)[^"#]*)"', shown)) == {
-        *("/groups?cluster=default", "/observed?preemptor=team-b/train"),
+        *("/groups?cluster=default", "/observed?preemptor=team-b/train", own),
         *("/observed?cluster=default", "/observed?verdict=same", "/nodes/n1", "/nodes/n2"),
         *(f"/workloads/{pod}" for pod in (*VICTIMS, "team-b/train-0", "team-b/train-1")),
     }
@@ -200,9 +207,11 @@ def test_the_list_names_the_group_and_its_nodes(service: Serving, tokens: dict[s
     }
 
 
-def test_a_limited_viewer_sees_their_part(service: Serving, tokens: dict[str, str]) -> None:
+def test_a_limited_viewer_sees_their_part(
+    service: Serving, tokens: dict[str, str], own: str
+) -> None:
     """Their group or their victim, and nothing of the others: no name, member, node or count."""
-    shown = {name: page(service, tokens[name], "/observed/1") for name in ("preemptors", "victims")}
+    shown = {name: page(service, tokens[name], own) for name in ("preemptors", "victims")}
     assert [row[:3] for row in rows(shown["preemptors"], "Evicted")] == [["team-b/beta", "n2", "2"]]
     assert [row[:3] for row in rows(shown["victims"], "Evicted")] == [["team-a/web", "n1", "1"]]
     assert "Pod group team-b/train took room on n2" in words(shown["preemptors"])
@@ -215,10 +224,10 @@ def test_a_limited_viewer_sees_their_part(service: Serving, tokens: dict[str, st
     assert {
         who: [word for word in some if word in page(service, tokens[who], path)]
         for who, some in hidden.items()
-        for path in ("/observed/1?again=1", "/observed")
+        for path in (f"{own}?again=1", "/observed")
     } == {"preemptors": [], "victims": []}
     bearer = {"Authorization": f"Bearer {tokens['none']}"}
-    assert service.get("/observed/1", headers=bearer).status_code == 404
+    assert service.get(own, headers=bearer).status_code == 404
 
 
 def test_without_the_state_before_members_are_not_known(

@@ -15,6 +15,8 @@ from playwright.sync_api import Browser, Page
 
 from policy.cli.app import run
 from policy.rules import RuleSet
+from policy.server.security.numbers import Numbered
+from policy.server.security.tokens import Role, TokenFile
 from policy.store import Proofs, ProvedClaim, Store
 from tests.acceptance.test_serve_sessions import hold
 from tests.support import serving
@@ -54,8 +56,6 @@ PAGES = (
 @pytest.fixture(scope="module")
 def tokens(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Tokens by role, and `file`; `limited` sees namespace team-a only."""
-    from policy.server.security.tokens import Role, TokenFile
-
     path = tmp_path_factory.mktemp("tokens") / "tokens.json"
     file = TokenFile(path)
     made = {role.value: file.create(role.value, role, namespaces=None, now_ms=1) for role in Role}
@@ -328,11 +328,12 @@ def test_a_limited_viewer_sees_nothing_of_others(
     """Neither pages nor the API name a pod, an owner or a count of another namespace."""
     page = opened(browser, service, tokens["limited"])
     texts = []
-    for path in ("/", "/decisions", *(f"/decisions/{n}" for n in range(1, 7))):
+    given = [serving.shown(tokens["file"], Numbered.DECISION, n) for n in range(1, 7)]
+    for path in ("/", "/decisions", *(f"/decisions/{n}" for n in (*range(1, 7), *given))):
         page.goto(service.url + path)
         texts.append(page.content())
     headers = {"Authorization": f"Bearer {tokens['limited']}"}
-    paths = ("decisions", "export/decisions", *(f"decisions/{n}" for n in range(1, 7)))
+    paths = ("decisions", "export/decisions", *(f"decisions/{n}" for n in given))
     texts += [service.get(f"/api/v1/{path}", headers=headers).text for path in paths]
     assert [text for text in texts if "team-b" in text] == []
     refused = [

@@ -17,6 +17,7 @@ from playwright.sync_api import Browser
 
 from policy.cli.app import run
 from policy.cluster.objects import Pod
+from policy.server.security.numbers import Numbered
 from policy.server.security.tokens import Role, TokenFile
 from policy.store import Store
 from policy.store.read.saved_queries import saved_queries
@@ -41,11 +42,12 @@ GROUP_NOW = "2026-09-21T15:00:00Z"
 
 @pytest.fixture(scope="module")
 def tokens(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """`limited` sees namespace shop only."""
+    """`limited` sees namespace shop only, `lab` where others evicted than decisions."""
     path = tmp_path_factory.mktemp("tokens") / "tokens.json"
     file = TokenFile(path)
     made = {role.value: file.create(role.value, role, namespaces=None, now_ms=1) for role in Role}
     made["limited"] = file.create("limited", Role.VIEWER, namespaces=["shop"], now_ms=1)
+    made["lab"] = file.create("lab", Role.VIEWER, namespaces=["lab", "default"], now_ms=1)
     return {**made, "file": str(path)}
 
 
@@ -176,10 +178,11 @@ def test_a_limited_viewer_is_led_to_no_page_that_refuses(
     service: Serving, tokens: dict[str, str]
 ) -> None:
     """Every link of the pages that they may see, those of the head included."""
+    own = f"/decisions/{serving.shown(tokens['file'], Numbered.DECISION, 1)}"
     starts = (
         "/",
         "/decisions",
-        "/decisions/1",
+        own,
         "/observed",
         "/groups",
         "/sessions",
@@ -192,7 +195,21 @@ def test_a_limited_viewer_is_led_to_no_page_that_refuses(
     }
     statuses = {link: got(service, tokens["limited"], link).status_code for link in links}
     assert statuses == dict.fromkeys(links, 200)
-    assert {"/sql", "/groups", "/observed", "/decisions/1"} <= links
+    paths = ("/workloads/lab/hit", "/workloads/lab/crunch-0", "/workloads/default/low")
+    found = [
+        re.findall(r'href="(/(?:observed|sessions|groups)/\d+)"', page.text)[:1]
+        for page in (got(service, tokens["lab"], path) for path in paths)
+    ]
+    shown = [
+        ("observed", Numbered.OBSERVATION, 1),
+        ("sessions", Numbered.SESSION, 1),
+        ("groups", Numbered.SESSION, 2),
+    ]
+    assert found == [
+        [f"/{name}/{serving.shown(tokens['file'], of, number)}"] for name, of, number in shown
+    ]
+    assert [got(service, tokens["lab"], address).status_code for (address,) in found] == [200] * 3
+    assert {"/sql", "/groups", "/observed", own} <= links
 
 
 # --- nodes ---------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import pytest
 from sqlalchemy import text
 
 from policy.cli.app import run
+from policy.server.security.numbers import Numbered
 from policy.server.security.tokens import Role, TokenFile
 from tests.acceptance import test_batch_cli
 from tests.acceptance.test_batch_cli import KUBE_BATCH
@@ -79,6 +80,11 @@ def service(
     started.ready()
     yield started
     assert started.stop() == 0
+
+
+def own_number(tokens: dict[str, str], number: int) -> int:
+    """The number of a session, as tokens see it that are limited to namespaces."""
+    return serving.shown(tokens["file"], Numbered.SESSION, number)
 
 
 def got(service: Serving, token: str, path: str) -> httpx.Response:
@@ -252,10 +258,11 @@ def test_long_sessions_are_read_page_by_page(
         connection.commit()
     started = serving.serve(str(longer), tmp_path, "--tokens", tokens["file"], environment="")
     started.ready()
+    mine = f"/sessions/{own_number(tokens, 1)}"
     try:
         first = words(got(started, tokens["all"], "/sessions/1"))
         pages = followed(started, tokens["all"], "/sessions/1")
-        own = followed(started, tokens["lab"], "/sessions/1")
+        own = followed(started, tokens["lab"], mine)
         effects = followed(started, tokens["all"], "/sessions/1?show=effects")
     finally:
         assert started.stop() == 0
@@ -269,7 +276,7 @@ def test_long_sessions_are_read_page_by_page(
     assert [len(rows) for rows, _ in effects] == [200, 23]
     assert [len(rows) for rows, _ in own] == [200, 23]
     assert [row[0] for rows, _ in own for row in rows] == [str(i) for i in range(1, 224)]
-    assert [address for _, address in own] == ["/sessions/1?after=200", ""]
+    assert [address for _, address in own] == [f"{mine}?after=200", ""]
 
 
 def followed(service: Serving, token: str, path: str) -> list[tuple[list[list[str]], str]]:
@@ -286,12 +293,14 @@ def followed(service: Serving, token: str, path: str) -> list[tuple[list[list[st
 
 # --- viewers who are limited to namespaces -------------------------------------------------------
 
-LINE = {"id": 1, "cluster": "gangs", "now": HELD, "rule_set": RULES, "bound": 0, "evicted": 2}
+LINE = {"cluster": "gangs", "now": HELD, "rule_set": RULES, "bound": 0, "evicted": 2}
 
 
 def test_a_limited_viewer_sees_its_own_pods_alone(service: Serving, tokens: dict[str, str]) -> None:
     """Of sessions that bound or evicted one; nothing of others, neither names nor counts."""
-    assert got(service, tokens["lab"], "/api/v1/sessions").json() == {"sessions": [LINE]}
+    first, second = own_number(tokens, 1), own_number(tokens, 2)
+    line = {"id": first, **LINE}
+    assert got(service, tokens["lab"], "/api/v1/sessions").json() == {"sessions": [line]}
     step = {
         "action": "reclaim",
         "operation": "evict",
@@ -301,14 +310,14 @@ def test_a_limited_viewer_sees_its_own_pods_alone(service: Serving, tokens: dict
         "claimant": None,
         "carried_out": True,
     }
-    assert got(service, tokens["lab"], "/api/v1/sessions/1").json() == {
-        **LINE,
+    assert got(service, tokens["lab"], f"/api/v1/sessions/{first}").json() == {
+        **line,
         "steps": [step, {**step, "task": "lab/crunch-1"}],
     }
-    bound = {**LINE, "id": 2, "bound": 2, "evicted": 0}
+    bound = {**LINE, "id": second, "bound": 2, "evicted": 0}
     assert got(service, tokens["ml"], "/api/v1/sessions").json() == {"sessions": [bound]}
     step = {**step, "action": "allocate", "operation": "bind", "job": "ml/train", "claimant": ""}
-    whole = got(service, tokens["ml"], "/api/v1/sessions/2").json()
+    whole = got(service, tokens["ml"], f"/api/v1/sessions/{second}").json()
     nodes = [one.pop("node") for one in whole["steps"]]
     del step["node"]
     assert set(nodes) <= {"n1", "n2"}
@@ -323,20 +332,24 @@ def test_a_limited_viewer_sees_its_own_pods_alone(service: Serving, tokens: dict
 
 def test_a_limited_viewers_pages_name_nobody_else(service: Serving, tokens: dict[str, str]) -> None:
     """And another session is as one that does not exist."""
-    page = got(service, tokens["lab"], "/sessions/1")
+    number, other = own_number(tokens, 1), own_number(tokens, 2)
+    page = got(service, tokens["lab"], f"/sessions/{number}")
     assert table(page, "Steps") == [
         ["1", "reclaim", "evict", "lab/crunch", "lab/crunch-0", "n1", "hidden", "yes"],
         ["2", "reclaim", "evict", "lab/crunch", "lab/crunch-1", "n1", "hidden", "yes"],
     ]
     assert "Of your namespaces, 0 pods were bound and 2 evicted." in words(page)
     others = ("ml/", "train", "wide-", "gold", "bronze", "root", "gangs-batch")
-    paths = ("/sessions", "/sessions/1", "/api/v1/sessions", "/api/v1/sessions/1")
+    lists = ("/sessions", "/api/v1/sessions")
+    paths = (*lists, *(f"{path}/{number}" for path in lists))
     texts = [got(service, tokens["lab"], path).text.partition("<main")[::2] for path in paths]
     told = [main or head for head, main in texts]
     assert [word for text in told for word in others if word in text] == []
-    for path in ("/sessions", "/api/v1/sessions"):
-        hidden, absent = (got(service, tokens["lab"], f"{path}/{n}") for n in ("2", "9"))
-        assert (hidden.status_code, hidden.text) == (404, absent.text.replace("n 9", "n 2"))
+    for path in lists:
+        absent = got(service, tokens["lab"], f"{path}/9")
+        for n in (2, other, other + 1):
+            hidden = got(service, tokens["lab"], f"{path}/{n}")
+            assert (hidden.status_code, hidden.text) == (404, absent.text.replace("n 9", f"n {n}"))
     links = re.findall(r'href="(/[^"#]*)', page.text)
     statuses = {link: got(service, tokens["lab"], link).status_code for link in links}
     assert statuses == dict.fromkeys(links, 200)
@@ -357,7 +370,7 @@ def test_what_was_not_carried_out_is_said(tmp_path: Path, tokens: dict[str, str]
     started.ready()
     try:
         page = got(started, tokens["all"], "/sessions/4")
-        own = got(started, tokens["lab"], "/api/v1/sessions/4").json()
+        own = got(started, tokens["lab"], f"/api/v1/sessions/{own_number(tokens, 4)}").json()
     finally:
         assert started.stop() == 0
     assert "not carried out: lab/crunch-0 still ran at revision 3" in words(page)

@@ -20,6 +20,8 @@ import httpx
 
 from policy.manifests import from_dicts
 from policy.rules import RuleSet
+from policy.server.security.numbers import Numbered, Numbers
+from policy.server.security.tokens import TokenFile
 from policy.store import Proofs, Store
 
 _CALLS = Path(__file__).parents[1] / "data" / "extender" / "calls-1.35.json.gz"
@@ -59,6 +61,12 @@ def activate(
     store.record.activate(
         environment, rules=RuleSet.load(rules), reason=reason, source=rules, **written
     )
+
+
+def shown(tokens: str | Path, of: Numbered, number: int) -> int:
+    """A number of the record, as tokens of that file see it that are limited to namespaces."""
+    _, key = TokenFile(Path(tokens)).read()
+    return Numbers(key).shown(of, number)
 
 
 @dataclass

@@ -30,6 +30,16 @@ from policy.store.model.environments import Proofs
 from policy.store.observed import ObservationRow, ObservedVictimRow
 
 Instant: TypeAlias = Annotated[str, Meta(description="RFC 3339, in UTC.")]
+Number: TypeAlias = Annotated[
+    int, Meta(description="Its number; another one for a token that is limited to namespaces.")
+]
+NumberOrNull: TypeAlias = Annotated[
+    int | None,
+    Meta(
+        description="Its number, another one for a token that is limited to namespaces; null where"
+        " it was not recorded."
+    ),
+]
 PodName: TypeAlias = Annotated[str, Meta(description="namespace/name")]
 Digest: TypeAlias = Annotated[str, Meta(description="`sha256:` and 64 hexadecimal digits.")]
 
@@ -77,7 +87,7 @@ class NotCarriedOut(_Answer):
 class DecisionLine(_Answer):
     """A decision in a list. What is of another namespace is null for a token that is limited."""
 
-    id: Annotated[int | None, Meta(description="Its number; null where it was not recorded.")]
+    id: NumberOrNull
     now: Annotated[str, Meta(description="For when it was decided (RFC 3339).")]
     preemptor: Annotated[str | None, Meta(description="namespace/name")]
     priority: int | None
@@ -139,7 +149,7 @@ _DECISION: Final = {
     **_fields(DecisionRecord, without=("now_ms", "trace")),
     **_fields(TraceRecord, without=("filter_statuses", "dry_run_statuses")),
     **_fields(DecisionRow, without=("at_ms", "now_ms", "queued_ms", "carried_out")),
-    "id": Annotated[int | None, Meta(description="Its number; null where it was not recorded.")],
+    "id": NumberOrNull,
     "at": Instant | None,
     "now": Annotated[str, Meta(description="For when it was decided (RFC 3339).")],
     "queued": Instant | None,
@@ -193,6 +203,7 @@ WhyNot: Any = _made(
 
 _OBSERVATION: Final = {
     **_fields(ObservationRow, without=("at_ms", "now_ms")),
+    "id": Number,
     "at": Instant,
     "now": Annotated[str, Meta(description="When it happened (RFC 3339).")],
 }
@@ -432,7 +443,7 @@ class Overview(_Answer):
 class CycleLine(_Answer):
     """A cycle in a list. What is of another namespace is null for a token that is limited."""
 
-    id: int
+    id: Number
     now: Instant
     group: Annotated[str | None, Meta(description="namespace/name")]
     outcome: str
@@ -491,7 +502,7 @@ OwnCycle: Any = _made(
 class BatchSessionLine(_Answer):
     """A batch session in a list."""
 
-    id: int
+    id: Number
     cluster: str
     now: Annotated[str, Meta(description="For when it was held (RFC 3339).")]
     environment: str
@@ -666,7 +677,7 @@ BatchSession: Any = _made(
 class OwnBatchSessionLine(_Answer):
     """A batch session in a list, as a token that is limited to namespaces sees it."""
 
-    id: int
+    id: Number
     cluster: str
     now: Annotated[str, Meta(description="For when it was held (RFC 3339).")]
     rule_set: str

@@ -20,6 +20,7 @@ import msgspec
 from policy.server import cycles, views
 from policy.server.http import Failure, in_thread
 from policy.server.security.access import Principal
+from policy.server.security.numbers import Numbered
 from policy.server.service import PolicyService
 from policy.store import LedgerHead
 
@@ -33,7 +34,10 @@ _EVENT_ID: Final = re.compile(
 
 
 class Position(NamedTuple):
-    """The newest decision and the newest cycle of a pod group that were seen."""
+    """The newest decision and the newest cycle of a pod group that were seen; 0 for none.
+
+    Numbers are as the viewer sees them.
+    """
 
     decision: int
     cycle: int
@@ -67,11 +71,7 @@ def positions(service: PolicyService, principal: Principal, given: str) -> Posit
     What an id does not say is that of the present. Raises Failure.
     """
     if given and not _EVENT_ID.fullmatch(given):
-        raise Failure(
-            400,
-            "invalid",
-            "`Last-Event-ID` is not the id of an event, like `12-3` or `0-0,default:12-3`",
-        )
+        raise _no_event()
     first, *named = given.split(",")
     numbers = [int(number) for number in first.split("-") if number]
     if len(numbers) == 2:
@@ -84,18 +84,34 @@ def positions(service: PolicyService, principal: Principal, given: str) -> Posit
         cluster, _, at = one.rpartition(":")
         decision, cycle = map(int, at.split("-"))
         begun.of[unquote(cluster)] = Position(decision, cycle)
+    for seen in (begun.others, *begun.of.values()):
+        of_each = ((Numbered.DECISION, seen.decision), (Numbered.SESSION, seen.cycle))
+        if any(number and principal.actual(of, number) is None for of, number in of_each):
+            raise _no_event()
     return begun
+
+
+def _no_event() -> Failure:
+    return Failure(
+        400,
+        "invalid",
+        "`Last-Event-ID` is not the id of an event, like `12-3` or `0-0,default:12-3`",
+    )
 
 
 def _now(service: PolicyService, principal: Principal) -> dict[str, Position]:
     """The newest that the viewer may know of, by cluster; clusters without any are left out."""
     found = {}
     for cluster in service.store.state.cluster_names():
-        rows, _ = views.decisions(service, principal, {"cluster": cluster}, limit=1)
-        held, _ = cycles.cycles(service, principal, cluster, limit=1)
-        if rows or held:
-            found[cluster] = Position(rows[0].id if rows else 0, held[0].id if held else 0)
+        _, lines = views.decisions(service, principal, {"cluster": cluster}, limit=1)
+        _, told = cycles.cycles(service, principal, cluster, limit=1)
+        if lines or told:
+            found[cluster] = Position(_newest(lines), _newest(told))
     return found
+
+
+def _newest(lines: Sequence[Mapping[str, Any]]) -> int:
+    return lines[0]["id"] if lines else 0
 
 
 async def events(
@@ -145,12 +161,12 @@ def _behind(
     rows, lines = views.decisions(
         service, principal, {"cluster": cluster, "after_id": at.decision}, limit=_AT_ONCE
     )
-    for row, line in zip(rows, lines, strict=True):
-        at = at._replace(decision=row.id)
+    for line in lines:
+        at = at._replace(decision=line["id"])
         found.append(("decision", at, line))
     held, told = cycles.cycles(service, principal, cluster, limit=_AT_ONCE, after_id=at.cycle)
-    for cycle, line in zip(held, told, strict=True):
-        at = at._replace(cycle=cycle.id)
+    for line in told:
+        at = at._replace(cycle=line["id"])
         found.append(("group", at, line))
     return found, len(rows) < _AT_ONCE and len(held) < _AT_ONCE
 

@@ -47,7 +47,7 @@ def _decisions(asked: ApiRequest) -> ApiResult:
     limit = asked.query.limit
     wanted = wanted_of(asked.query, now_ms=asked.service.clock())
     rows, lines = views.decisions(asked.service, asked.principal, wanted, limit=limit)
-    following = {"after": rows[-1].id} if len(rows) == limit else {}
+    following = {"after": lines[-1]["id"]} if len(rows) == limit else {}
     return ApiResult(document={"decisions": lines}, next=following)
 
 
@@ -120,15 +120,12 @@ def _observations(asked: ApiRequest) -> ApiResult:
     query = asked.query
     wanted = observations_wanted(query, now_ms=asked.service.clock())
     rows, lines = views.observations(asked.service, asked.principal, wanted, limit=query.limit)
-    following = {"after": rows[-1].id} if len(rows) == query.limit else {}
+    following = {"after": lines[-1]["id"]} if len(rows) == query.limit else {}
     return ApiResult(document={"observations": lines}, next=following)
 
 
 def _observation(asked: ApiRequest) -> ApiResult:
-    number = asked.path["id"]
-    if not (number.isascii() and number.isdigit() and len(number) < 19):
-        raise Failure(400, "invalid", "the id of an observation is a number")
-    return ApiResult(document=views.observation(asked.service, asked.principal, int(number)))
+    return ApiResult(document=views.observation(asked.service, asked.principal, asked.path["id"]))
 
 
 def _cycles(asked: ApiRequest) -> ApiResult:
@@ -136,7 +133,7 @@ def _cycles(asked: ApiRequest) -> ApiResult:
     rows, lines = cycles.cycles(
         asked.service, asked.principal, query.cluster, limit=query.limit, before_id=query.after
     )
-    following = {"after": rows[-1].id} if len(rows) == query.limit else {}
+    following = {"after": lines[-1]["id"]} if len(rows) == query.limit else {}
     return ApiResult(document={"groups": lines}, next=following)
 
 
@@ -149,7 +146,7 @@ def _sessions(asked: ApiRequest) -> ApiResult:
     rows, lines = batch_sessions.sessions(
         asked.service, asked.principal, query.cluster, limit=query.limit, before_id=query.after
     )
-    following = {"after": rows[-1].id} if len(rows) == query.limit else {}
+    following = {"after": lines[-1]["id"]} if len(rows) == query.limit else {}
     return ApiResult(document={"sessions": lines}, next=following)
 
 

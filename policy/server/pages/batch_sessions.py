@@ -28,18 +28,22 @@ async def show_one(pages: Pages, request: Request, principal: Principal) -> Resp
         values = await in_thread(_own, pages.service, principal, wanted, behind or 0)
         return pages.page(request, principal, "session_own.html", **values)
     effective = request.query_params.get("show") == "effects"
-    values = await in_thread(_one, pages.service, wanted, effective, behind)
+    values = await in_thread(_one, pages.service, principal, wanted, effective, behind)
     return pages.page(request, principal, "session.html", **values)
 
 
 def _one(
-    service: PolicyService, wanted: str, effective: bool, behind: int | None
+    service: PolicyService,
+    principal: Principal,
+    wanted: str,
+    effective: bool,
+    behind: int | None,
 ) -> dict[str, Any]:
     """What the page shows of a session; behind: position of the last step before. Raises NotFound.
 
     effective: only steps that bound or evicted a pod.
     """
-    found = batch_sessions.page_of(service, wanted, effective=effective, after=behind)
+    found = batch_sessions.page_of(service, principal, wanted, effective=effective, after=behind)
     told, steps = found["told"], found["steps"]
     address = f"/sessions/{told['id']}"
     kept = {"show": "effects"} if effective else {}

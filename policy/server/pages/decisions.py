@@ -108,7 +108,7 @@ def _listed(
     rows, lines = views.decisions(service, principal, wanted, limit=limit)
     older = None
     if len(rows) == limit:
-        older = "/decisions?" + urlencode({**given, "after": rows[-1].id})
+        older = "/decisions?" + urlencode({**given, "after": lines[-1]["id"]})
     histogram = None
     if not principal.limited:  # totals are over all namespaces
         newest_ms = max((row.now_ms for row in rows), default=now_ms)

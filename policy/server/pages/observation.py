@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any, Final
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,7 +17,8 @@ from policy.decision.groups import GroupDecision
 from policy.decision.model import document_of
 from policy.rules.criteria import instant_criteria
 from policy.rules.files import shipped
-from policy.server.http import Failure, in_thread
+from policy.server import views
+from policy.server.http import in_thread
 from policy.server.pages.observed import CONFIDENCES, VERDICTS
 from policy.server.pages.surface import Pages
 from policy.server.security import scope
@@ -26,8 +26,6 @@ from policy.server.security.access import Principal
 from policy.server.service import PolicyService
 from policy.store import NotFound
 from policy.store.observed import ObservationRow, VerdictClass
-
-_NUMBER: Final = re.compile(r"[0-9]{1,18}")
 
 
 async def show(pages: Pages, request: Request, principal: Principal) -> Response:
@@ -46,10 +44,8 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
 def observation(
     service: PolicyService, principal: Principal, wanted: str, *, again: bool
 ) -> dict[str, Any]:
-    """What the page shows; again: with the decision made again. Raises Failure, NotFound."""
-    if not _NUMBER.fullmatch(wanted):
-        raise Failure(404, "not-found", f"there is no observed preemption `{wanted[:40]}`")
-    row = service.store.read.observation(int(wanted), namespaces=principal.namespaces)
+    """What the page shows; again: with the decision made again. Raises NotFound."""
+    row = views.observation_row(service, principal, wanted)
     told = scope.observation(principal, row)
     shown = {"told": told, "nodes": nodes(told)}
     if principal.limited:

@@ -101,7 +101,7 @@ def observed(
     gaps = [] if principal.limited else service.store.read.gaps(query.cluster)
     return {
         "lines": [_line(one) for one in documents],
-        "older": _address({**given, "after": rows[-1].id}) if len(rows) == most else "",
+        "older": _address({**given, "after": documents[-1]["id"]}) if len(rows) == most else "",
         "gaps": [
             {
                 "kind": gap.kind,

@@ -137,7 +137,7 @@ async def by_cluster(
     older = ""
     if len(rows) == PAGE:
         kept = {"cluster": cluster} if cluster else {}
-        older = f"{request.url.path}?{urlencode({**kept, 'after': rows[-1].id})}"
+        older = f"{request.url.path}?{urlencode({**kept, 'after': lines[-1]['id']})}"
     return pages.page(
         request,
         principal,

@@ -17,6 +17,7 @@ from policy.server.http import Failure, in_thread
 from policy.server.pages.surface import PAGE, Pages, after
 from policy.server.pages.timelines import HEIGHT, MARK, WIDTH, Axis, Strip
 from policy.server.security.access import Principal
+from policy.server.security.numbers import Numbered
 from policy.server.service import PolicyService
 from policy.store import DecisionRow
 from policy.store.read.runs import VERSIONS_LOOKED_AT, EvictedPod, PodRun, Runs
@@ -40,7 +41,7 @@ def _workload(
     service: PolicyService, principal: Principal, namespace: str, name: str, *, before: int | None
 ) -> dict[str, Any]:
     """The newest page has all there is to know; older ones have the evictions alone."""
-    rows, hits = _decided(service, principal, namespace, name, before)
+    hits, older = _decided(service, principal, namespace, name, before)
     observed: list[WorkloadHit] = []
     held: list[WorkloadHit] = []
     newest = before is None
@@ -72,13 +73,14 @@ def _workload(
         "protections": _protections(service, known, found),
         "page": PAGE,
         "newest": "" if newest else path,
-        "older": f"{path}?after={rows[-1].id}" if len(rows) == PAGE else "",
+        "older": f"{path}?after={older}" if older else "",
     }
 
 
 def _decided(
     service: PolicyService, principal: Principal, namespace: str, name: str, before: int | None
-) -> tuple[list[DecisionRow], list[WorkloadHit]]:
+) -> tuple[list[WorkloadHit], int | None]:
+    """Evictions by decisions, and the number that the page ends with where there are older ones."""
     wanted = {"victim_named": (namespace, name), "before_id": before}
     rows, lines = views.decisions(service, principal, wanted, limit=PAGE)
     victims = service.store.read.victims_of([row.id for row in rows])
@@ -91,7 +93,7 @@ def _decided(
             priority=victim.priority,
             run_seconds=victim.run_seconds,
             preemptor=line["preemptor"] or "",
-            decision=row.id,
+            decision=line["id"],
             evicted=_evicted(row) and not victim.already_terminating,
         )
         for row, line in zip(rows, lines, strict=True)
@@ -99,7 +101,7 @@ def _decided(
         if victim.pod.startswith(f"{namespace}/")
         and name in (victim.owner.partition("/")[2], victim.pod.partition("/")[2])
     ]
-    return rows, hits
+    return hits, lines[-1]["id"] if len(lines) == PAGE else None
 
 
 def _evicted(row: DecisionRow) -> bool:
@@ -111,7 +113,15 @@ def _observed(
     service: PolicyService, principal: Principal, namespace: str, name: str
 ) -> list[WorkloadHit]:
     found = service.store.read.observed_evictions(namespace, name, limit=PAGE)
-    return [_hit(principal, one, observation=one.observation, evicted=True) for one in found]
+    return [
+        _hit(
+            principal,
+            one,
+            observation=principal.shown(Numbered.OBSERVATION, one.observation),
+            evicted=True,
+        )
+        for one in found
+    ]
 
 
 def _held(
@@ -123,7 +133,7 @@ def _held(
         _hit(
             principal,
             one,
-            session=one.session,
+            session=principal.shown(Numbered.SESSION, one.session),
             group=one.kind == GROUP,
             evicted=one.carried_out,
         )

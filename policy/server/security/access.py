@@ -8,13 +8,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final
 
 from starlette.requests import HTTPConnection
 
 from policy.server.config import Config
+from policy.server.security.numbers import Numbered, Numbers
 from policy.server.security.tokens import Role, Token, TokenError, TokenFile, find
 
 log = logging.getLogger("policy.server")
@@ -35,6 +36,8 @@ class Principal:
     role: Role
     namespaces: frozenset[str] | None = None  #: that they may see; None for all
     session: bool = False  #: by cookie, so that writes need a form's own token
+    #: that tokens limited to namespaces see; None where there are no tokens
+    numbers: Numbers | None = field(default=None, repr=False, compare=False)
 
     @property
     def limited(self) -> bool:
@@ -52,6 +55,30 @@ class Principal:
 
     def sees(self, namespace: str) -> bool:
         return self.namespaces is None or namespace in self.namespaces
+
+    def shown(self, of: Numbered, number: int) -> int:
+        """A number of the record as they see it."""
+        if not self.limited:
+            return number
+        assert self.numbers is not None  # of no service without tokens
+        return self.numbers.shown(of, number)
+
+    def shown_to_limited(self, of: Numbered, number: int) -> int | None:
+        """The same as tokens see it that are limited to namespaces; None where they are not told.
+
+        For links that everyone can follow: who sees everything may give either number.
+        """
+        if self.limited or self.numbers is None:
+            return None
+        return self.numbers.shown(of, number)
+
+    def actual(self, of: Numbered, given: int) -> int | None:
+        """The number of the record that they mean; None where they were shown no such number.
+
+        Who sees everything may also give what a limited token is shown.
+        """
+        found = None if self.numbers is None else self.numbers.actual(of, given)
+        return given if found is None and not self.limited else found
 
 
 LOCAL: Final = Principal(name="loopback", role=Role.ADMIN)
@@ -72,6 +99,7 @@ class Access:
         self._lock = threading.Lock()
         self._tokens: list[Token] = []
         self._key = b""
+        self._numbers: Numbers | None = None
         self._stamp: tuple[int, int] | None = None
         self._looked = 0.0
         self._noted: float | None = None  #: when the file of last uses was written
@@ -79,7 +107,7 @@ class Access:
         self._notable = True  #: could it be written the last time?
         self._used: dict[str, int] = {}
         if self._file is not None:
-            self._tokens, self._key = self._file.read()
+            self._read(self._file)
 
     @property
     def open_to_all(self) -> bool:
@@ -114,7 +142,7 @@ class Access:
         if token is None:
             return None
         self._note(token)
-        return _principal(token)
+        return self._principal(token)
 
     # --- sessions ------------------------------------------------------------------------------
 
@@ -157,7 +185,7 @@ class Access:
         if found is None:
             return None
         self._note(found)
-        return _principal(found, session=True)
+        return self._principal(found, session=True)
 
     def _signed(self, purpose: str, text: str) -> str:
         return hmac.new(self._key, f"{purpose} {text}".encode(), sha256).hexdigest()
@@ -174,13 +202,26 @@ class Access:
                 status = self._path.stat()
                 stamp = (status.st_mtime_ns, status.st_ino)
                 if stamp != self._stamp:
-                    self._tokens, self._key = self._file.read()
+                    self._read(self._file)
                     self._stamp = stamp
             # A file that is gone or broken lets no request in until it is mended.
             except (OSError, TokenError, ValueError) as exc:
                 self._tokens = []
                 self._stamp = None
                 log.error("no token is accepted: %s", exc)
+
+    def _read(self, file: TokenFile) -> None:
+        self._tokens, self._key = file.read()
+        self._numbers = Numbers(self._key)
+
+    def _principal(self, token: Token, *, session: bool = False) -> Principal:
+        return Principal(
+            name=token.name,
+            role=token.role,
+            namespaces=None if token.namespaces is None else frozenset(token.namespaces),
+            session=session,
+            numbers=self._numbers,
+        )
 
     def close(self) -> None:
         """Note when tokens were used last, as far as that is not in the file yet."""
@@ -217,11 +258,6 @@ class Access:
 def _beginning(token: Token) -> str:
     """Which token a session began with: 128 bits of its hash."""
     return token.sha256[:32]
-
-
-def _principal(token: Token, *, session: bool = False) -> Principal:
-    namespaces = None if token.namespaces is None else frozenset(token.namespaces)
-    return Principal(name=token.name, role=token.role, namespaces=namespaces, session=session)
 
 
 def _secret(request: HTTPConnection) -> str | None:

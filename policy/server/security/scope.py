@@ -1,7 +1,8 @@
 """What a viewer who is limited to namespaces sees of a record: only what is named here.
 
 Nothing of a pod of another namespace: no name, label, count, priority or reason. Whatever is added
-to decisions, cycles and batch sessions stays hidden until it is added here.
+to decisions, cycles and batch sessions stays hidden until it is added here. What has a number is
+shown with another one: see `numbers`.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from policy.audit.documents import document, instant, summary
 from policy.audit.observed import documents as observed
 from policy.decision.model import Victim
 from policy.server.security.access import Principal
+from policy.server.security.numbers import Numbered
 from policy.store import DecisionRow, SessionRow, SessionStep, StoredDecision, StoredSession
 from policy.store.observed import ObservationRow
 from policy.store.outcomes import OutcomeRow
 from policy.store.record.groups import document_of
 
-_OF_ALL: Final = ("id", "now", "outcome", "node", "rule_set", "origin", "answer")
+_OF_ALL: Final = ("now", "outcome", "node", "rule_set", "origin", "answer")
 _OF_OWN: Final = ("preemptor", "priority")
-_OBSERVED_OF_ALL: Final = ("id", "cluster", "now", "node", "confidence", "verdict", "rule_set")
+_OBSERVED_OF_ALL: Final = ("cluster", "now", "node", "confidence", "verdict", "rule_set")
 _OBSERVED_OF_OWN: Final = ("preemptor", "preemptor_uid", "preemptor_kind", "preemptor_priority")
 _OBSERVED_OF_VICTIM: Final = (
     "victim",
@@ -61,6 +63,7 @@ def _line(principal: Principal, row: DecisionRow, victims: Sequence[Victim]) -> 
     shown |= {name: line[name] if own else None for name in _OF_OWN}
     seen = [v for v in victims if principal.sees(_namespace(v.pod))]
     return {
+        "id": principal.shown(Numbered.DECISION, row.id),
         **shown,
         "victims": len(seen),
         "cluster": row.cluster,
@@ -87,7 +90,7 @@ def whole(principal: Principal, stored: StoredDecision) -> dict[str, Any]:
 
 # --- cycles of pod groups ------------------------------------------------------------------------
 
-_OF_ALL_CYCLES: Final = ("id", "now", "outcome", "rule_set", "cluster")
+_OF_ALL_CYCLES: Final = ("now", "outcome", "rule_set", "cluster")
 _OF_OWN_GROUP: Final = ("group", "bound")
 _OF_MEMBER: Final = ("pod", "priority", "placed", "bound", "nominated_node")
 
@@ -109,7 +112,11 @@ def cycle_line(principal: Principal, row: SessionRow, evicted: Sequence[str]) ->
     own = principal.sees(_namespace(row.subject))
     shown = {name: line[name] for name in _OF_ALL_CYCLES}
     shown |= {name: line[name] if own else None for name in _OF_OWN_GROUP}
-    return {**shown, "evicted": sum(principal.sees(_namespace(pod)) for pod in evicted)}
+    return {
+        "id": principal.shown(Numbered.SESSION, row.id),
+        **shown,
+        "evicted": sum(principal.sees(_namespace(pod)) for pod in evicted),
+    }
 
 
 def cycle(principal: Principal, stored: StoredSession) -> dict[str, Any]:
@@ -136,7 +143,7 @@ def cycle(principal: Principal, stored: StoredSession) -> dict[str, Any]:
 
 # --- batch sessions ------------------------------------------------------------------------------
 
-_OF_ALL_SESSIONS: Final = ("id", "now", "rule_set", "cluster")
+_OF_ALL_SESSIONS: Final = ("now", "rule_set", "cluster")
 
 
 def session_line(principal: Principal, row: SessionRow, moved: Mapping[str, int]) -> dict[str, Any]:
@@ -148,7 +155,12 @@ def session_line(principal: Principal, row: SessionRow, moved: Mapping[str, int]
     if not principal.limited:
         return line
     shown = {name: line[name] for name in _OF_ALL_SESSIONS}
-    return {**shown, "bound": moved.get("bind", 0), "evicted": moved.get("evict", 0)}
+    return {
+        "id": principal.shown(Numbered.SESSION, row.id),
+        **shown,
+        "bound": moved.get("bind", 0),
+        "evicted": moved.get("evict", 0),
+    }
 
 
 def batch_session(
@@ -202,7 +214,11 @@ def observation(principal: Principal, row: ObservationRow) -> dict[str, Any]:
         for victim in told["victims"]
         if principal.sees(victim["namespace"])
     ]
-    return {**shown, "victims": victims}
+    return {
+        "id": principal.shown(Numbered.OBSERVATION, row.id),
+        **shown,
+        "victims": victims,
+    }
 
 
 def _namespace(pod: str) -> str:

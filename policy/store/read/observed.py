@@ -137,11 +137,16 @@ def observation(
         query = query.where(_concerns(o.id, o.preemptor_namespace, namespaces))
     found = connection.execute(query).first()
     if found is None:
-        raise NotFound(
-            f"there is no observed preemption {number}",
-            help="`policy observed` lists them with their numbers",
-        )
+        raise no_observation(number)
     return _with_victims(connection, [found._asdict()])[0]
+
+
+def no_observation(number: int) -> NotFound:
+    """What is said where there is no observed preemption with that number."""
+    return NotFound(
+        f"there is no observed preemption {number}",
+        help="`policy observed` lists them with their numbers",
+    )
 
 
 def _with_victims(

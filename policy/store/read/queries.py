@@ -451,8 +451,13 @@ def _find(
             )
         if matches:
             return matches[0]._asdict()
-    raise NotFound(
-        f"there is no decision `{text[:80]}`",
+    raise no_decision(text)
+
+
+def no_decision(wanted: int | str) -> NotFound:
+    """What is said where there is no decision with that number or digest."""
+    return NotFound(
+        f"there is no decision `{str(wanted)[:80]}`",
         help="give a number or the beginning of a digest, as `policy decisions` lists them",
     )
 

@@ -349,10 +349,15 @@ def session_row(
     """A session as lists show it; `kind` and `namespaces` as there. Raises NotFound."""
     found = sessions(connection, session_id=session_id, hypothetical=None, namespaces=namespaces)
     if not found or kind not in (None, found[0].kind):
-        named = _NAMES.get(kind, "session {}").format(session_id)
-        other = _NAMES[found[0].kind].format(session_id) if found else ""
-        raise NotFound(f"there is no {named}", help=f"there is {other}" if other else "")
+        raise no_session(session_id, kind=kind, other=found[0].kind if found else "")
     return found[0]
+
+
+def no_session(session_id: int, *, kind: str | None, other: str = "") -> NotFound:
+    """What is said where there is no such session. other: the kind of the one with that number."""
+    named = _NAMES.get(kind, "session {}").format(session_id)
+    hint = f"there is {_NAMES[other].format(session_id)}" if other else ""
+    return NotFound(f"there is no {named}", help=hint)
 
 
 def session(
