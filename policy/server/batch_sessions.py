@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -31,14 +32,39 @@ def sessions(
     *,
     limit: int,
     before_id: int | None = None,
+    after_id: int | None = None,
 ) -> tuple[list[SessionRow], list[dict[str, Any]]]:
     """Rows and lines of recorded batch sessions, newest first; see `cycles.cycles`."""
-    rows = views.sessions(service, principal, cluster, kind=KIND, limit=limit, before_id=before_id)
+    rows = views.sessions(
+        service,
+        principal,
+        cluster,
+        kind=KIND,
+        limit=limit,
+        before_id=before_id,
+        after_id=after_id,
+    )
     moved: dict[int, dict[str, int]] = {}
     if principal.namespaces is not None:
         ids = [row.id for row in rows]
-        moved = service.store.read.effects_in(ids, namespaces=principal.namespaces)
+        moved = service.store.read.effect_counts_in(ids, namespaces=principal.namespaces)
     return rows, [scope.session_line(principal, row, moved.get(row.id, {})) for row in rows]
+
+
+def exported(
+    service: PolicyService,
+    principal: Principal,
+    cluster: str | None,
+    *,
+    before_id: int | None,
+    most: int | None = None,
+) -> Iterator[dict[str, Any]]:
+    """All lines of a list; see `views.in_pages`."""
+    return views.in_pages(
+        lambda before, limit: sessions(service, principal, cluster, limit=limit, before_id=before),
+        before_id,
+        most=most,
+    )
 
 
 def session(service: PolicyService, principal: Principal, wanted: str) -> dict[str, Any]:
@@ -68,9 +94,22 @@ def own_session(service: PolicyService, principal: Principal, wanted: str) -> di
         partial(read.session_row, kind=KIND, namespaces=namespaces),
         _MISSING,
     )
-    steps = read.session_steps(row.id, effective=True, namespaces=namespaces, details=False)
-    outcomes = read.outcomes_of_sessions([row.id]).get(row.id, ())
-    return scope.batch_session(principal, row, steps, outcomes)
+    (told,) = own_sessions(service, principal, [row])
+    return told
+
+
+def own_sessions(
+    service: PolicyService, principal: Principal, rows: Sequence[SessionRow]
+) -> list[dict[str, Any]]:
+    """The same of several, in their order."""
+    assert principal.namespaces is not None
+    ids = [row.id for row in rows]
+    steps = service.store.read.effects_in(ids, namespaces=principal.namespaces)
+    outcomes = service.store.read.outcomes_of_sessions(ids)
+    return [
+        scope.batch_session(principal, row, steps.get(row.id, {}), outcomes.get(row.id, ()))
+        for row in rows
+    ]
 
 
 def page_of(

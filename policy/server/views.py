@@ -267,6 +267,23 @@ def observations(
     return rows, [scope.observation(principal, row) for row in rows]
 
 
+def observations_exported(
+    service: PolicyService,
+    principal: Principal,
+    wanted: Mapping[str, Any],
+    *,
+    most: int | None = None,
+) -> Iterator[dict[str, Any]]:
+    """All documents of a list; see `in_pages`."""
+    return in_pages(
+        lambda before, limit: observations(
+            service, principal, {**wanted, "before_id": before}, limit=limit
+        ),
+        wanted.get("before_id"),
+        most=most,
+    )
+
+
 def observation_row(service: PolicyService, principal: Principal, wanted: str) -> ObservationRow:
     """Raises NotFound, also where the viewer may not know of it."""
     return numbered(

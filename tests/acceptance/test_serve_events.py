@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,10 @@ from policy.decision.record import record_of
 from policy.preemption.decide import decide
 from policy.store import Store
 from policy.store.record.decisions import DecidedPod
+from policy.store.record.groups import KIND as CYCLE
+from policy.store.record.sessions import KIND as BATCH
+from tests.contract.builders import BY_HAND, made_on
+from tests.contract.filled import a_session
 from tests.support import serving
 from tests.support.builders import a_node, a_pod, objects
 from tests.support.serving import Serving
@@ -140,3 +145,26 @@ def test_more_events_than_are_read_at_once(service: Serving, url: str) -> None:
             )
     with stream(service, "1-0") as found:
         assert [next(found)[2] for _ in range(count)] == list(range(2, count + 2))
+
+
+def test_two_kinds_that_are_numbered_together(service: Serving, url: str) -> None:
+    """Batch sessions and cycles of pod groups, of which far more are of one kind: in order."""
+    count, seldom = 205, range(150, 206, 50)
+    with Store.open(url) as store:
+        for number in range(1, count + 1):
+            kind = CYCLE if number in seldom else BATCH
+            store.record.session(
+                "default",
+                made_on(store, replace(a_session(1), kind=kind, subject="a/g"), "default"),
+                [],
+                expected_revision=1,
+                rules=BY_HAND,
+                actor="test",
+                at_ms=serving.NOW_MS,
+            )
+    with stream(service, "1-0") as found:
+        events = [next(found) for _ in range(count)]
+    assert [number for _, _, number in events] == list(range(1, count + 1))
+    assert [event_id for event_id, _, _ in events[148:151]] == [
+        f"1-0,default:1-{number}" for number in (149, 150, 151)
+    ]

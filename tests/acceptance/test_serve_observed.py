@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -126,6 +127,35 @@ def test_a_page_does_not_begin_at_what_is_hidden(
         answers = [get(service, tokens, "own", f"{path}?after={n}") for n in recorded]
         assert {answer.status_code for answer in answers} == {400}
         assert f"`after`: no list ended with {recorded[0]}" in answers[0].text
+
+
+def test_exports_and_sql_have_what_the_list_has(service: Serving, tokens: dict[str, str]) -> None:
+    """For either viewer, filtered alike; SQL for the limited one."""
+    for who, query in (("all", ""), ("own", ""), ("all", "?cluster=real&verdict=tie")):
+        listed = get(service, tokens, who, f"/api/v1/observations{query}").json()["observations"]
+        whole = get(service, tokens, who, f"/api/v1/export/observations{query}").text
+        assert [json.loads(line) for line in whole.splitlines()] == listed != []
+    page = get(service, tokens, "all", "/observed?cluster=real&verdict=tie&rules=kube-1.36").text
+    assert 'href="/api/v1/export/observations?cluster=real&amp;verdict=tie"' in page
+    listed = get(service, tokens, "own", "/api/v1/observations").json()["observations"]
+
+    def rows(statement: str) -> list[list[Any]]:
+        found: list[list[Any]] = service.client.post(
+            f"{service.url}/api/v1/sql",
+            json={"sql": statement},
+            headers={"Authorization": f"Bearer {tokens['own']}"},
+        ).json()["rows"]
+        return found
+
+    columns = ("id", "cluster", "at", "node", "confidence", "verdict", "preemptor")
+    assert rows(f"SELECT {', '.join(columns)} FROM observations") == [
+        [one["now" if name == "at" else name] for name in columns] for one in listed
+    ]
+    assert rows("SELECT observation, pod, ran_seconds FROM observed_victims") == [
+        [one["id"], victim["victim"], victim["run_seconds"]]
+        for one in listed
+        for victim in one["victims"]
+    ]
 
 
 def test_filters_ask_for_nothing_hidden(

@@ -14,8 +14,12 @@ import pytest
 from sqlalchemy import text
 
 from policy.cli.app import run
-from policy.server.security.numbers import Numbered
+from policy.server import own_sql
+from policy.server.config import Config
+from policy.server.security.access import Principal
+from policy.server.security.numbers import Numbered, Numbers
 from policy.server.security.tokens import Role, TokenFile
+from policy.server.service import PolicyService
 from tests.acceptance import test_batch_cli
 from tests.acceptance.test_batch_cli import KUBE_BATCH
 from tests.contract.test_ledger import tampering
@@ -353,6 +357,127 @@ def test_a_limited_viewers_pages_name_nobody_else(service: Serving, tokens: dict
     links = re.findall(r'href="(/[^"#]*)', page.text)
     statuses = {link: got(service, tokens["lab"], link).status_code for link in links}
     assert statuses == dict.fromkeys(links, 200)
+
+
+def selected(service: Serving, token: str, statement: str) -> dict[str, Any]:
+    headers = {"Authorization": f"Bearer {token}"}
+    url = f"{service.url}/api/v1/sql"
+    found: dict[str, Any] = service.client.post(
+        url, json={"sql": statement}, headers=headers
+    ).json()
+    return found
+
+
+def test_sql_of_a_limited_viewer_has_its_sessions(service: Serving, tokens: dict[str, str]) -> None:
+    """What the documents have, and of that as much as the statement names."""
+    first, second = own_number(tokens, 1), own_number(tokens, 2)
+    found = selected(service, tokens["lab"], "SELECT * FROM batch_sessions")
+    assert found == {
+        "columns": ["id", "cluster", "at", "rule_set", "bound", "evicted"],
+        "rows": [[first, "gangs", HELD, RULES, 0, 2]],
+        "more": False,
+        "copied": {"batch_sessions": 1},
+        "older_left_out": [],
+    }
+    steps = [
+        [first, "lab", pod, "evict", "reclaim", "n1", "lab/crunch", None, 1]
+        for pod in ("lab/crunch-0", "lab/crunch-1")
+    ]
+    assert selected(service, tokens["lab"], "SELECT * FROM Batch_Steps")["rows"] == steps
+    bound = "SELECT batch_session, operation, pod, claimant FROM batch_steps ORDER BY pod"
+    assert selected(service, tokens["ml"], bound)["rows"] == [
+        [second, "bind", pod, ""] for pod in ("ml/train-0", "ml/train-1")
+    ]
+    joined = (
+        "SELECT s.cluster, count(*) FROM batch_steps t JOIN batch_sessions s"
+        " ON s.id = t.batch_session GROUP BY 1"
+    )
+    found = selected(service, tokens["lab"], joined)
+    copied = {"batch_sessions": 1, "batch_steps": 2}
+    assert (found["rows"], found["copied"]) == ([["gangs", 2]], copied)
+    assert selected(service, tokens["empty"], joined)["rows"] == []
+
+
+ONE_POD_EACH = """
+UPDATE session_steps SET task = 'x/y'
+WHERE reason = '' AND operation IN ('evict', 'bind') AND task LIKE '%-0' AND job <> 'ml/wide'
+"""
+"""One of the two that each of the sessions 1 and 2 evicted, or bound."""
+
+
+@pytest.mark.parametrize(
+    ("newest", "steps", "copied", "left_out"),
+    [
+        (2, 2, {"batch_sessions": 2, "batch_steps": 2}, []),
+        (1, 2, {"batch_sessions": 1, "batch_steps": 1}, ["batch_sessions", "batch_steps"]),
+        (2, 1, {"batch_sessions": 1, "batch_steps": 1}, ["batch_sessions", "batch_steps"]),
+        (2, 0, {"batch_sessions": 1, "batch_steps": 1}, ["batch_sessions", "batch_steps"]),
+    ],
+)
+def test_sql_on_the_newest_sessions_says_so(
+    db: str,
+    tmp_path: Path,
+    tokens: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    newest: int,
+    steps: int,
+    copied: dict[str, int],
+    left_out: list[str],
+) -> None:
+    """Two sessions, each of which did something to one pod of the viewer's."""
+    path = tmp_path / "policy.db"
+    path.write_bytes(Path(db).read_bytes())
+    with tampering(str(path)) as connection:
+        connection.execute(text(ONE_POD_EACH))
+        connection.commit()
+    monkeypatch.setattr(own_sql, "NEWEST", newest)
+    monkeypatch.setattr(own_sql, "_STEPS", steps)
+    service = PolicyService(Config(db=str(path), tokens=Path(tokens["file"]), spool=tmp_path / "s"))
+    service.open()
+    who = Principal(
+        name="x",
+        role=Role.VIEWER,
+        namespaces=frozenset({"x"}),
+        numbers=Numbers(b"key"),
+    )
+    query = "SELECT 1 FROM batch_sessions, batch_steps"
+    found = own_sql.own_sql(service, who, query, {}, limit=1)
+    assert (found["copied"], found["older_left_out"]) == (copied, left_out)
+
+
+def test_exports_and_events_have_what_the_lists_have(
+    service: Serving, tokens: dict[str, str]
+) -> None:
+    for name in ("all", "lab", "empty"):
+        listed = got(service, tokens[name], "/api/v1/sessions").json()["sessions"]
+        whole = got(service, tokens[name], "/api/v1/export/sessions?cluster=gangs")
+        assert [json.loads(line) for line in whole.text.splitlines()] == (
+            listed if name != "empty" else []
+        )
+    newest = got(service, tokens["all"], "/api/v1/export/sessions?limit=1").text
+    assert json.loads(newest)["id"] == 3
+    assert got(service, tokens["all"], "/api/v1/export/sessions?cluster=no").status_code == 404
+    sent = {name: events(service, tokens[name], count) for name, count in (("all", 3), ("lab", 1))}
+    lines = got(service, tokens["all"], "/api/v1/sessions").json()["sessions"]
+    assert sent["all"] == [("session", line) for line in reversed(lines)]
+    assert sent["lab"] == [("session", {"id": own_number(tokens, 1), **LINE})]
+
+
+def events(service: Serving, token: str, count: int) -> list[tuple[str, Any]]:
+    """The first events of a stream from the beginning."""
+    headers = {"Authorization": f"Bearer {token}", "Last-Event-ID": "0-0"}
+    found: list[tuple[str, Any]] = []
+    url = f"{service.url}/api/v1/events"
+    with service.client.stream("GET", url, headers=headers) as answer:
+        kind = ""
+        for line in answer.iter_lines():
+            name, _, value = line.partition(": ")
+            kind = value if name == "event" else kind
+            if name == "data":
+                found.append((kind, json.loads(value)))
+            if len(found) == count:
+                break
+    return found
 
 
 def test_what_was_not_carried_out_is_said(tmp_path: Path, tokens: dict[str, str]) -> None:

@@ -958,15 +958,18 @@ class QueryList(_Answer):
 
 
 class SqlResult(_Answer):
-    """Rows of a statement; the last four fields are those of a token that is limited."""
+    """Rows of a statement; the last two fields are those of a token that is limited."""
 
     columns: list[str]
     rows: list[list[Any]]
     more: Annotated[bool, Meta(description="There are more rows than `limit`.")]
-    decisions: int | UnsetType = UNSET
-    older_left_out: bool | UnsetType = UNSET
-    group_cycles: int | UnsetType = UNSET
-    older_cycles_left_out: bool | UnsetType = UNSET
+    copied: (
+        Annotated[dict[str, int], Meta(description="Rows of each table that the statement names.")]
+        | UnsetType
+    ) = UNSET
+    older_left_out: (
+        Annotated[list[str], Meta(description="Tables that have only the newest.")] | UnsetType
+    ) = UNSET
 
 
 class ProblemKind(_Answer):

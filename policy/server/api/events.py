@@ -1,4 +1,4 @@
-"""Server-sent events: new decisions and cycles of pod groups, as they are recorded.
+"""Server-sent events: new decisions, cycles of pod groups and batch sessions, as they are recorded.
 
 Numbers of decisions come from one sequence, but two clusters' transactions may end in another order
 than they took their numbers: what has a smaller number may be seen later. Within one cluster they
@@ -12,12 +12,13 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
 import msgspec
 
-from policy.server import cycles, views
+from policy.server import batch_sessions, cycles, views
 from policy.server.http import Failure, in_thread
 from policy.server.security.access import Principal
 from policy.server.security.numbers import Numbered
@@ -34,16 +35,16 @@ _EVENT_ID: Final = re.compile(
 
 
 class Position(NamedTuple):
-    """The newest decision and the newest cycle of a pod group that were seen; 0 for none.
+    """The newest decision that was seen, and the newest cycle of a pod group or batch session.
 
-    Numbers are as the viewer sees them.
+    Numbers are as the viewer sees them; 0 for none.
     """
 
     decision: int
-    cycle: int
+    session: int
 
     def __str__(self) -> str:
-        return f"{self.decision}-{self.cycle}"
+        return f"{self.decision}-{self.session}"
 
 
 @dataclass
@@ -82,10 +83,10 @@ def positions(service: PolicyService, principal: Principal, given: str) -> Posit
             begun.of = {c: at._replace(decision=numbers[0]) for c, at in begun.of.items()}
     for one in named:
         cluster, _, at = one.rpartition(":")
-        decision, cycle = map(int, at.split("-"))
-        begun.of[unquote(cluster)] = Position(decision, cycle)
+        decision, session = map(int, at.split("-"))
+        begun.of[unquote(cluster)] = Position(decision, session)
     for seen in (begun.others, *begun.of.values()):
-        of_each = ((Numbered.DECISION, seen.decision), (Numbered.SESSION, seen.cycle))
+        of_each = ((Numbered.DECISION, seen.decision), (Numbered.SESSION, seen.session))
         if any(number and principal.actual(of, number) is None for of, number in of_each):
             raise _no_event()
     return begun
@@ -104,21 +105,22 @@ def _now(service: PolicyService, principal: Principal) -> dict[str, Position]:
     found = {}
     for cluster in service.store.state.cluster_names():
         _, lines = views.decisions(service, principal, {"cluster": cluster}, limit=1)
-        _, told = cycles.cycles(service, principal, cluster, limit=1)
-        if lines or told:
-            found[cluster] = Position(_newest(lines), _newest(told))
+        held = [read(service, principal, cluster, limit=1) for _, read in _SESSIONS]
+        newest = max(((rows[0].id, told[0]["id"]) for rows, told in held if rows), default=(0, 0))
+        if lines or newest[1]:
+            found[cluster] = Position(lines[0]["id"] if lines else 0, newest[1])
     return found
 
 
-def _newest(lines: Sequence[Mapping[str, Any]]) -> int:
-    return lines[0]["id"] if lines else 0
+_SESSIONS: Final = (("group", cycles.cycles), ("session", batch_sessions.sessions))
+"""Events that are numbered together, and what reads each kind."""
 
 
 async def events(
     service: PolicyService, principal: Principal, seen: Positions
 ) -> AsyncIterator[bytes]:
     """Server-sent events behind `seen`; polled, so that what other processes record is seen too."""
-    yield b": decisions and cycles of pod groups follow\n\n"
+    yield b": decisions, cycles of pod groups and batch sessions follow\n\n"
     looked: dict[str, int] = {}
     quiet = 0.0
     while not service.stopping.is_set():
@@ -164,11 +166,28 @@ def _behind(
     for line in lines:
         at = at._replace(decision=line["id"])
         found.append(("decision", at, line))
-    held, told = cycles.cycles(service, principal, cluster, limit=_AT_ONCE, after_id=at.cycle)
-    for line in told:
-        at = at._replace(cycle=line["id"])
-        found.append(("group", at, line))
-    return found, len(rows) < _AT_ONCE and len(held) < _AT_ONCE
+    held, whole = _sessions(service, principal, cluster, after_id=at.session)
+    for name, session in held:
+        at = at._replace(session=session["id"])
+        found.append((name, at, session))
+    return found, whole and len(rows) < _AT_ONCE
+
+
+def _sessions(
+    service: PolicyService, principal: Principal, cluster: str, *, after_id: int
+) -> tuple[list[tuple[str, Mapping[str, Any]]], bool]:
+    """Cycles and batch sessions in the order of their numbers, and whether that is all."""
+    found: list[tuple[int, str, Mapping[str, Any]]] = []
+    ends: list[int] = []
+    for name, read in _SESSIONS:
+        rows, lines = read(service, principal, cluster, limit=_AT_ONCE, after_id=after_id)
+        found += ((row.id, name, line) for row, line in zip(rows, lines, strict=True))
+        if len(rows) == _AT_ONCE:
+            ends.append(rows[-1].id)
+    found.sort(key=itemgetter(0))
+    # Behind the end of what is not read whole, those of the other kind come next time.
+    end = min(ends, default=None)
+    return [(name, line) for at, name, line in found if end is None or at <= end], not ends
 
 
 def _event(name: str, seen: Positions, line: Mapping[str, Any]) -> bytes:

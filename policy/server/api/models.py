@@ -76,7 +76,7 @@ class OverviewQuery(_Strict):
     days: int = Field(1, ge=1, le=366, description="Up to the end of the hour that has begun.")
 
 
-class ObservationsQuery(_Strict):
+class ObservationsExportQuery(_Strict):
     """Which preemptions of clusters' own schedulers, newest first."""
 
     cluster: str | None = Field(None, max_length=253, description="Name of a cluster.")
@@ -97,14 +97,22 @@ class ObservationsQuery(_Strict):
         Literal["same", "tie", "order", "sampling", "lag", "answered", "other", "unknown"] | None
     ) = None
     confidence: Literal["certain", "likely", "possible"] | None = None
-    limit: int = Field(100, ge=1, le=1000, description="At most so many.")
+    limit: int | None = Field(
+        None, ge=1, le=2**62, description="At most so many; without it, all of them."
+    )
     after: int | None = Field(
         None, ge=1, le=2**62, description="Only those behind this id: the last of a page."
     )
 
 
+class ObservationsQuery(ObservationsExportQuery):
+    """A page of them."""
+
+    limit: int = Field(100, ge=1, le=1000, description="At most so many.")
+
+
 class CyclesExportQuery(_Strict):
-    """Which cycles of pod groups, newest first."""
+    """Which cycles of pod groups, or batch sessions, newest first."""
 
     cluster: str | None = Field(None, max_length=253, description="Name of a cluster.")
     limit: int | None = Field(
@@ -114,7 +122,7 @@ class CyclesExportQuery(_Strict):
 
 
 class CyclesQuery(CyclesExportQuery):
-    """A page of them, or of batch sessions."""
+    """A page of them."""
 
     limit: int = Field(50, ge=1, le=500, description="At most so many.")
 

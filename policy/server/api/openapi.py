@@ -83,7 +83,7 @@ def document(operations: Sequence[ApiOperation], streams: Sequence[Stream]) -> d
 
 def _schemas(operations: Iterable[ApiOperation], streams: Iterable[Stream]) -> dict[str, Any]:
     """The schema of every answer, and of what is in them."""
-    parts = (stream.part for stream in streams if stream.part is not None)
+    parts = (part for stream in streams for part in stream.parts)
     whole = (answer for operation in operations for answer in operation.answers)
     kinds = dict.fromkeys([Problem, *whole, *parts])
     _, found = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
@@ -150,8 +150,9 @@ def _described(operation: ApiOperation) -> dict[str, Any]:
 
 def _described_stream(stream: Stream) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "string"}
-    if stream.part is not None:
-        schema["description"] = f"Each line is a `{stream.part.__name__}` as JSON."
+    if stream.parts:
+        kinds = " or ".join(f"`{part.__name__}`" for part in stream.parts)
+        schema["description"] = f"Each line is JSON: {kinds}."
     named = stream.media_type != "text/event-stream"  # the others are files
     return {
         "operationId": stream.name,

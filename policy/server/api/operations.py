@@ -74,7 +74,7 @@ class Stream:
     name: str
     summary: str
     media_type: str
-    part: type[msgspec.Struct] | None = None  #: type of a line, or of the data of an event
+    parts: Sequence[type[msgspec.Struct]] = ()  #: types of a line: one of them describes it
     query: type[BaseModel] = NoParameters
     headers: Mapping[str, str] = field(default_factory=dict)  #: that it reads, with their meaning
 

@@ -1,21 +1,21 @@
-"""The routes of the API: the table's operations, the export, the events, the document."""
+"""The routes of the API: the table's operations, exports, the events, the document."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from io import StringIO
 from itertools import chain, islice
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from policy.server import cycles, views
+from policy.server import batch_sessions, cycles, views
 from policy.server.api import events, openapi
-from policy.server.api.models import CyclesExportQuery, DecisionsExportQuery
 from policy.server.api.operations import BASE, Stream, query_of, read, route
 from policy.server.api.table import (
     DOCUMENT,
@@ -23,12 +23,15 @@ from policy.server.api.table import (
     EXPORT,
     EXPORT_CSV,
     EXPORT_CYCLES,
+    EXPORT_OBSERVATIONS,
+    EXPORT_SESSIONS,
     OPERATIONS,
     STREAMS,
+    observations_wanted,
     wanted_of,
 )
 from policy.server.http import in_thread
-from policy.server.security.access import Access
+from policy.server.security.access import Access, Principal
 from policy.server.security.gate import viewer
 from policy.server.service import PolicyService
 from policy.text.csv_cells import csv_cell
@@ -45,41 +48,41 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
         query_of(DOCUMENT, request)
         return read(request, described)
 
-    async def exported(stream: Stream, request: Request) -> Iterator[Mapping[str, object]]:
-        """The lines of the decisions that the request is for."""
-        principal = viewer(access, request)
-        query = query_of(stream, request)
-        assert isinstance(query, DecisionsExportQuery)  # the model that both streams name
+    def export(
+        stream: Stream,
+        name: str,
+        exported: Callable[[Principal, Any], Iterator[Mapping[str, object]]],
+        written: Callable[[Iterator[Mapping[str, object]]], AsyncIterator[bytes]] = _ndjson,
+    ) -> Route:
+        """name: of the file. exported: the lines for what was asked, which `written` writes."""
+
+        async def endpoint(request: Request) -> Response:
+            principal = viewer(access, request)
+            query = query_of(stream, request)
+            lines = await in_thread(exported, principal, query)
+            return StreamingResponse(
+                written(lines),
+                media_type=stream.media_type,
+                headers={"Content-Disposition": f'attachment; filename="{name}"'},
+            )
+
+        return Route(BASE + stream.path, endpoint)
+
+    def decisions(who: Principal, query: Any) -> Iterator[Mapping[str, object]]:
         wanted = wanted_of(query, now_ms=service.clock())
-        return await in_thread(views.exported, service, principal, wanted, most=query.limit)
+        return views.exported(service, who, wanted, most=query.limit)
 
-    async def export(request: Request) -> Response:
-        """All decisions of a list, as lines of JSON."""
-        lines = _ndjson(await exported(EXPORT, request))
-        return _download(EXPORT, lines, "decisions.ndjson")
+    def observations(who: Principal, query: Any) -> Iterator[Mapping[str, object]]:
+        wanted = observations_wanted(query, now_ms=service.clock())
+        return views.observations_exported(service, who, wanted, most=query.limit)
 
-    async def export_csv(request: Request) -> Response:
-        """The same as CSV."""
-        lines = _csv(await exported(EXPORT_CSV, request), views.COLUMNS)
-        return _download(EXPORT_CSV, lines, "decisions.csv")
-
-    async def export_cycles(request: Request) -> Response:
-        """All cycles of pod groups, as lines of JSON."""
-        principal = viewer(access, request)
-        query = query_of(EXPORT_CYCLES, request)
-        assert isinstance(query, CyclesExportQuery)  # the model that `EXPORT_CYCLES` names
-        lines = await in_thread(
-            cycles.exported,
-            service,
-            principal,
-            query.cluster,
-            before_id=query.after,
-            most=query.limit,
-        )
-        return _download(EXPORT_CYCLES, _ndjson(lines), "groups.ndjson")
+    def sessions(
+        read: Callable[..., Iterator[Mapping[str, object]]], who: Principal, query: Any
+    ) -> Iterator[Mapping[str, object]]:
+        return read(service, who, query.cluster, before_id=query.after, most=query.limit)
 
     async def stream(request: Request) -> Response:
-        """New decisions and cycles of pod groups as they are recorded."""
+        """New decisions, cycles of pod groups and batch sessions as they are recorded."""
         principal = viewer(access, request)
         query_of(EVENTS, request)
         given = request.headers.get("last-event-id", "")
@@ -89,20 +92,14 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
 
     return [
         Route(f"{BASE}/openapi.json", document),
-        Route(BASE + EXPORT.path, export),
-        Route(BASE + EXPORT_CSV.path, export_csv),
-        Route(BASE + EXPORT_CYCLES.path, export_cycles),
+        export(EXPORT, "decisions.ndjson", decisions),
+        export(EXPORT_CSV, "decisions.csv", decisions, partial(_csv, columns=views.COLUMNS)),
+        export(EXPORT_CYCLES, "groups.ndjson", partial(sessions, cycles.exported)),
+        export(EXPORT_SESSIONS, "sessions.ndjson", partial(sessions, batch_sessions.exported)),
+        export(EXPORT_OBSERVATIONS, "observations.ndjson", observations),
         Route(BASE + EVENTS.path, stream),
         *(route(operation, service, access) for operation in OPERATIONS),
     ]
-
-
-def _download(stream: Stream, content: AsyncIterator[bytes], name: str) -> Response:
-    return StreamingResponse(
-        content,
-        media_type=stream.media_type,
-        headers={"Content-Disposition": f'attachment; filename="{name}"'},
-    )
 
 
 async def _ndjson(lines: Iterator[object]) -> AsyncIterator[bytes]:

@@ -17,6 +17,7 @@ from policy.server.api import answers, models
 from policy.server.api.operations import ApiOperation, ApiRequest, Stream
 from policy.server.api.result import ApiResult
 from policy.server.http import TITLES, Failure
+from policy.server.own_sql import TABLES
 from policy.server.security.tokens import Role
 from policy.server.sql import run_sql
 from policy.store.read.saved_queries import saved_queries
@@ -99,7 +100,7 @@ def _replay(asked: ApiRequest) -> ApiResult:
     return ApiResult(document={"id": stored.row.id, **inputs.document(found)})
 
 
-def observations_wanted(query: models.ObservationsQuery, *, now_ms: int) -> dict[str, Any]:
+def observations_wanted(query: models.ObservationsExportQuery, *, now_ms: int) -> dict[str, Any]:
     """A query as the store takes it; now_ms: what `7d` is before. Raises Failure."""
     return {
         "cluster": query.cluster,
@@ -630,8 +631,9 @@ OPERATIONS: Final = (
         limited=True,
         summary="One statement that reads; ends after 10 seconds. For an admin on tables and views,"
         " for others on the views and, where it is a saved query to the letter, on what that reads."
-        " For a token that is limited to namespaces on a copy of what it may see: the tables"
-        " `decisions`, `victims`, `group_cycles` and `group_victims`.",
+        " For a token that is limited to namespaces on a copy of what it may see: the tables "
+        + ", ".join(f"`{name}`" for name in TABLES)
+        + ".",
     ),
     ApiOperation(
         method="GET",
@@ -657,7 +659,7 @@ EXPORT: Final = Stream(
     path="/export/decisions",
     name="exportDecisions",
     media_type="application/x-ndjson",
-    part=answers.DecisionLine,
+    parts=(answers.DecisionLine,),
     query=models.DecisionsExportQuery,
     summary="All decisions of a list as lines of JSON, newest first.",
 )
@@ -673,17 +675,34 @@ EXPORT_CYCLES: Final = Stream(
     path="/export/groups",
     name="exportGroupCycles",
     media_type="application/x-ndjson",
-    part=answers.CycleLine,
+    parts=(answers.CycleLine,),
     query=models.CyclesExportQuery,
     summary="All cycles of pod groups as lines of JSON, newest first.",
+)
+EXPORT_SESSIONS: Final = Stream(
+    path="/export/sessions",
+    name="exportBatchSessions",
+    media_type="application/x-ndjson",
+    parts=(answers.BatchSessionLine, answers.OwnBatchSessionLine),
+    query=models.CyclesExportQuery,
+    summary="All batch sessions as lines of JSON, newest first.",
+)
+EXPORT_OBSERVATIONS: Final = Stream(
+    path="/export/observations",
+    name="exportObservations",
+    media_type="application/x-ndjson",
+    parts=(answers.Observation, answers.OwnObservation),
+    query=models.ObservationsExportQuery,
+    summary="All observed preemptions of a list as lines of JSON, newest first.",
 )
 EVENTS: Final = Stream(
     path="/events",
     name="streamEvents",
     media_type="text/event-stream",
     headers={"Last-Event-ID": "Id of the last event that was seen; those after it follow."},
-    summary="New decisions (`decision`) and cycles of pod groups (`group`) as they are recorded"
-    " (server-sent events), until the client leaves. Their data are as in the lists.",
+    summary="New decisions (`decision`), cycles of pod groups (`group`) and batch sessions"
+    " (`session`) as they are recorded (server-sent events), until the client leaves. Their data"
+    " are as in the lists.",
 )
 DOCUMENT: Final = Stream(
     path="/openapi.json",
@@ -691,4 +710,11 @@ DOCUMENT: Final = Stream(
     media_type="application/json",
     summary="This document.",
 )
-STREAMS: Final = (EXPORT, EXPORT_CSV, EXPORT_CYCLES, EVENTS)
+STREAMS: Final = (
+    EXPORT,
+    EXPORT_CSV,
+    EXPORT_CYCLES,
+    EXPORT_SESSIONS,
+    EXPORT_OBSERVATIONS,
+    EVENTS,
+)

@@ -16,7 +16,7 @@ from policy.observing.model import Confidence
 from policy.server import views
 from policy.server.api.models import ObservationsQuery
 from policy.server.api.operations import query_of
-from policy.server.api.table import OBSERVATIONS, observations_wanted
+from policy.server.api.table import EXPORT_OBSERVATIONS, OBSERVATIONS, observations_wanted
 from policy.server.http import Failure, in_thread, of_store
 from policy.server.pages.surface import Pages
 from policy.server.security.access import Principal
@@ -75,8 +75,15 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
         rules=rules,
         names=single_pod_names(),
         newest=_address(kept) if "after" in given else "",
+        export=_export(kept),
         **{"against": None, **values},
     )
+
+
+def _export(kept: Mapping[str, str]) -> str:
+    filters = {name: value for name, value in kept.items() if name != "rules"}
+    address = f"/api/v1{EXPORT_OBSERVATIONS.path}"
+    return f"{address}?{urlencode(filters)}" if filters else address
 
 
 def _address(given: Mapping[str, Any]) -> str:

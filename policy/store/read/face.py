@@ -74,6 +74,7 @@ class ReadFace(Face):
     step_count = reads(sessions.step_count)
     evicted_in = reads(sessions.evicted_in)
     effects_in = reads(sessions.effects_in)
+    effect_counts_in = reads(sessions.effect_counts_in)
     sessions = reads(sessions.sessions)
     simulations = reads(simulating.simulations)
     simulated_clusters = reads(simulating.simulated_clusters)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import ColumnElement, Connection, and_, false, func, insert, or_, select
+from sqlalchemy import ColumnElement, Connection, Row, and_, false, func, insert, or_, select
 
 from policy.cluster import canonical
 from policy.cluster.digest import Change
@@ -322,6 +322,25 @@ def evicted_in(connection: Connection, ids: Sequence[int]) -> dict[int, tuple[st
 
 def effects_in(
     connection: Connection, ids: Sequence[int], *, namespaces: Collection[str]
+) -> dict[int, dict[int, SessionStep]]:
+    """The steps of sessions that bound or evicted pods of the namespaces, without their details.
+
+    By number of the session, by position. Sessions without any are left out.
+    """
+    t = SESSION_STEPS.c
+    query = (
+        select(t.session_id, t.position, *(t[name] for name in _STEP_FIELDS))
+        .where(t.session_id.in_(ids), or_(STEP_EVICTED, STEP_BOUND), _of(namespaces, t.task))
+        .order_by(t.session_id, t.position)
+    )
+    found: dict[int, dict[int, SessionStep]] = defaultdict(dict)
+    for row in connection.execute(query):
+        found[row.session_id][row.position] = _step(row, details=False)
+    return dict(found)
+
+
+def effect_counts_in(
+    connection: Connection, ids: Sequence[int], *, namespaces: Collection[str]
 ) -> dict[int, dict[str, int]]:
     """How many pods of the namespaces each session bound and evicted: by number, by operation.
 
@@ -390,16 +409,14 @@ def session_steps(
     *,
     operations: Collection[str] | None = None,
     effective: bool = False,
-    namespaces: Collection[str] | None = None,
     details: bool = True,
     after: int | None = None,
     limit: int | None = None,
 ) -> dict[int, SessionStep]:
     """Steps of a session by position, in order.
 
-    operations: only these. effective: only pods that were bound or evicted. namespaces: only those
-    of their pods. details: without them, which are most of a step, it is faster. after: only those
-    behind this position.
+    operations: only these. effective: only pods that were bound or evicted. details: without them,
+    which are most of a step, it is faster. after: only those behind this position.
     """
     t = SESSION_STEPS.c
     columns = [t.position, *(t[name] for name in _STEP_FIELDS), *((t.detail,) if details else ())]
@@ -408,19 +425,18 @@ def session_steps(
         query = query.where(t.operation.in_(operations))
     if effective:
         query = query.where(or_(STEP_EVICTED, STEP_BOUND))
-    if namespaces is not None:
-        query = query.where(_of(namespaces, t.task))
     if after is not None:
         query = query.where(t.position > after)
     if limit is not None:
         query = query.limit(limit)
-    return {
-        row.position: SessionStep(
-            **{name: row._mapping[name] for name in _STEP_FIELDS},
-            detail=rows.from_json(row.detail) if details else {},
-        )
-        for row in connection.execute(query)
-    }
+    return {row.position: _step(row, details=details) for row in connection.execute(query)}
+
+
+def _step(row: Row[Any], *, details: bool) -> SessionStep:
+    return SessionStep(
+        **{name: row._mapping[name] for name in _STEP_FIELDS},
+        detail=rows.from_json(row.detail) if details else {},
+    )
 
 
 def step_count(connection: Connection, session_id: int) -> int:
