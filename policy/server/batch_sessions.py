@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from policy.audit import session_documents
 from policy.audit.sentences import contradicted
@@ -22,7 +22,8 @@ STEPS: Final = 200
 """Steps of a session that a page shows together."""
 JOBS: Final = 50
 """Jobs that still wait of which a page says why."""
-_MISSING: Final = partial(no_session, kind=KIND)
+
+_Found = TypeVar("_Found")
 
 
 def sessions(
@@ -51,22 +52,6 @@ def sessions(
     return rows, [scope.session_line(principal, row, moved.get(row.id, {})) for row in rows]
 
 
-def exported(
-    service: PolicyService,
-    principal: Principal,
-    cluster: str | None,
-    *,
-    before_id: int | None,
-    most: int | None = None,
-) -> Iterator[dict[str, Any]]:
-    """All lines of a list; see `views.in_pages`."""
-    return views.in_pages(
-        lambda before, limit: sessions(service, principal, cluster, limit=limit, before_id=before),
-        before_id,
-        most=most,
-    )
-
-
 def session(service: PolicyService, principal: Principal, wanted: str) -> dict[str, Any]:
     """One session whole, as `policy batch explain` has it.
 
@@ -74,26 +59,14 @@ def session(service: PolicyService, principal: Principal, wanted: str) -> dict[s
     """
     if principal.limited:
         return own_session(service, principal, wanted)
-    stored = views.numbered(
-        principal,
-        Numbered.SESSION,
-        wanted,
-        partial(service.store.read.session, kind=KIND),
-        _MISSING,
-    )
+    stored = _numbered(principal, wanted, partial(service.store.read.session, kind=KIND))
     return session_documents.explanation(stored)
 
 
 def own_session(service: PolicyService, principal: Principal, wanted: str) -> dict[str, Any]:
     """What a limited viewer sees of a session. Raises NotFound."""
     read, namespaces = service.store.read, principal.namespaces
-    row = views.numbered(
-        principal,
-        Numbered.SESSION,
-        wanted,
-        partial(read.session_row, kind=KIND, namespaces=namespaces),
-        _MISSING,
-    )
+    row = _numbered(principal, wanted, partial(read.session_row, kind=KIND, namespaces=namespaces))
     (told,) = own_sessions(service, principal, [row])
     return told
 
@@ -112,6 +85,10 @@ def own_sessions(
     ]
 
 
+def _numbered(principal: Principal, wanted: str, read: Callable[[int], _Found]) -> _Found:
+    return views.numbered(principal, Numbered.SESSION, wanted, read, partial(no_session, kind=KIND))
+
+
 def page_of(
     service: PolicyService, principal: Principal, wanted: str, *, effective: bool, after: int | None
 ) -> dict[str, Any]:
@@ -121,13 +98,7 @@ def page_of(
     Raises NotFound.
     """
     read = service.store.read
-    stored = views.numbered(
-        principal,
-        Numbered.SESSION,
-        wanted,
-        partial(read.session, kind=KIND, steps=False),
-        _MISSING,
-    )
+    stored = _numbered(principal, wanted, partial(read.session, kind=KIND, steps=False))
     number = stored.row.id
     moves = read.session_steps(number, operations=session_documents.MOVES, details=False)
     some = read.session_steps(number, effective=effective, after=after, limit=STEPS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -47,22 +47,6 @@ def cycles(
     ids = [row.id for row in rows]
     evicted = service.store.read.evicted_in(ids) if principal.limited else {}
     return rows, [scope.cycle_line(principal, row, evicted.get(row.id, ())) for row in rows]
-
-
-def exported(
-    service: PolicyService,
-    principal: Principal,
-    cluster: str | None,
-    *,
-    before_id: int | None,
-    most: int | None = None,
-) -> Iterator[dict[str, Any]]:
-    """All lines of a list; see `views.in_pages`."""
-    return views.in_pages(
-        lambda before, limit: cycles(service, principal, cluster, limit=limit, before_id=before),
-        before_id,
-        most=most,
-    )
 
 
 def cycle(service: PolicyService, principal: Principal, wanted: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from functools import cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from msgspec import to_builtins
 
@@ -57,6 +57,8 @@ from policy.text.words import number
 _PAGE: Final = 1000
 """Decisions, or cycles of pod groups, that an export reads at once."""
 
+Page: TypeAlias = tuple[Sequence[Any], list[dict[str, Any]]]
+"""Rows of a list, and what is shown of each."""
 _Row = TypeVar("_Row", DecisionRow, SessionRow, ObservationRow)
 _Found = TypeVar("_Found")
 
@@ -265,23 +267,6 @@ def observations(
     wanted = {**wanted, "before_id": ends["before_id"], "namespaces": principal.namespaces}
     rows = listed(principal, lambda: service.store.read.observations(**wanted, limit=limit))
     return rows, [scope.observation(principal, row) for row in rows]
-
-
-def observations_exported(
-    service: PolicyService,
-    principal: Principal,
-    wanted: Mapping[str, Any],
-    *,
-    most: int | None = None,
-) -> Iterator[dict[str, Any]]:
-    """All documents of a list; see `in_pages`."""
-    return in_pages(
-        lambda before, limit: observations(
-            service, principal, {**wanted, "before_id": before}, limit=limit
-        ),
-        wanted.get("before_id"),
-        most=most,
-    )
 
 
 def observation_row(service: PolicyService, principal: Principal, wanted: str) -> ObservationRow:
@@ -569,25 +554,8 @@ def pod_key(pod: Pod) -> str:
     return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
 
 
-def exported(
-    service: PolicyService,
-    principal: Principal,
-    wanted: Mapping[str, Any],
-    *,
-    most: int | None = None,
-) -> Iterator[dict[str, Any]]:
-    """All lines of a list of decisions; see `in_pages`."""
-    return in_pages(
-        lambda before, limit: decisions(
-            service, principal, {**wanted, "before_id": before}, limit=limit
-        ),
-        wanted.get("before_id"),
-        most=most,
-    )
-
-
 def in_pages(
-    page: Callable[[int | None, int], tuple[Sequence[Any], list[dict[str, Any]]]],
+    page: Callable[[int | None, int], Page],
     before_id: int | None,
     *,
     most: int | None = None,

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from io import StringIO
 from itertools import chain, islice
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from starlette.requests import Request
@@ -34,7 +34,10 @@ from policy.server.http import in_thread
 from policy.server.security.access import Access, Principal
 from policy.server.security.gate import viewer
 from policy.server.service import PolicyService
+from policy.server.views import Page, in_pages
 from policy.text.csv_cells import csv_cell
+
+Lines: TypeAlias = Iterator[Mapping[str, Any]]
 
 _LINES: Final = 500
 """Of an export that are sent at once."""
@@ -51,8 +54,8 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
     def export(
         stream: Stream,
         name: str,
-        exported: Callable[[Principal, Any], Iterator[Mapping[str, object]]],
-        written: Callable[[Iterator[Mapping[str, object]]], AsyncIterator[bytes]] = _ndjson,
+        exported: Callable[[Principal, Any], Lines],
+        written: Callable[[Lines], AsyncIterator[bytes]] = _ndjson,
     ) -> Route:
         """name: of the file. exported: the lines for what was asked, which `written` writes."""
 
@@ -68,18 +71,38 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
 
         return Route(BASE + stream.path, endpoint)
 
-    def decisions(who: Principal, query: Any) -> Iterator[Mapping[str, object]]:
-        wanted = wanted_of(query, now_ms=service.clock())
-        return views.exported(service, who, wanted, most=query.limit)
+    def filtered(
+        read: Callable[..., Page], wanted_of: Callable[..., dict[str, Any]]
+    ) -> Callable[[Principal, Any], Lines]:
+        """The lines of a list that has filters."""
 
-    def observations(who: Principal, query: Any) -> Iterator[Mapping[str, object]]:
-        wanted = observations_wanted(query, now_ms=service.clock())
-        return views.observations_exported(service, who, wanted, most=query.limit)
+        def lines(who: Principal, query: Any) -> Lines:
+            wanted = wanted_of(query, now_ms=service.clock())
+            return in_pages(
+                lambda before, limit: read(
+                    service, who, {**wanted, "before_id": before}, limit=limit
+                ),
+                query.after,
+                most=query.limit,
+            )
 
-    def sessions(
-        read: Callable[..., Iterator[Mapping[str, object]]], who: Principal, query: Any
-    ) -> Iterator[Mapping[str, object]]:
-        return read(service, who, query.cluster, before_id=query.after, most=query.limit)
+        return lines
+
+    def of_cluster(read: Callable[..., Page]) -> Callable[[Principal, Any], Lines]:
+        """The lines of a list that is of all clusters, or of one."""
+
+        def lines(who: Principal, query: Any) -> Lines:
+            return in_pages(
+                lambda before, limit: read(
+                    service, who, query.cluster, limit=limit, before_id=before
+                ),
+                query.after,
+                most=query.limit,
+            )
+
+        return lines
+
+    decisions = filtered(views.decisions, wanted_of)
 
     async def stream(request: Request) -> Response:
         """New decisions, cycles of pod groups and batch sessions as they are recorded."""
@@ -94,9 +117,13 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
         Route(f"{BASE}/openapi.json", document),
         export(EXPORT, "decisions.ndjson", decisions),
         export(EXPORT_CSV, "decisions.csv", decisions, partial(_csv, columns=views.COLUMNS)),
-        export(EXPORT_CYCLES, "groups.ndjson", partial(sessions, cycles.exported)),
-        export(EXPORT_SESSIONS, "sessions.ndjson", partial(sessions, batch_sessions.exported)),
-        export(EXPORT_OBSERVATIONS, "observations.ndjson", observations),
+        export(EXPORT_CYCLES, "groups.ndjson", of_cluster(cycles.cycles)),
+        export(EXPORT_SESSIONS, "sessions.ndjson", of_cluster(batch_sessions.sessions)),
+        export(
+            EXPORT_OBSERVATIONS,
+            "observations.ndjson",
+            filtered(views.observations, observations_wanted),
+        ),
         Route(BASE + EVENTS.path, stream),
         *(route(operation, service, access) for operation in OPERATIONS),
     ]
@@ -115,9 +142,7 @@ async def _ndjson(lines: Iterator[object]) -> AsyncIterator[bytes]:
         yield part
 
 
-async def _csv(
-    lines: Iterator[Mapping[str, object]], columns: Sequence[str]
-) -> AsyncIterator[bytes]:
+async def _csv(lines: Lines, columns: Sequence[str]) -> AsyncIterator[bytes]:
     """A head, and a row for each line; as `policy decisions --output csv` writes cells."""
     more = chain([None], lines)
 
