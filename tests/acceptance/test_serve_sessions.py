@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator
@@ -15,9 +16,10 @@ from sqlalchemy import text
 
 from policy.cli.app import run
 from policy.server import own_sql
+from policy.server.app import build
 from policy.server.config import Config
-from policy.server.security.access import Principal
-from policy.server.security.numbers import Numbered, Numbers
+from policy.server.security.access import Access
+from policy.server.security.numbers import Numbered
 from policy.server.security.tokens import Role, TokenFile
 from policy.server.service import PolicyService
 from tests.acceptance import test_batch_cli
@@ -432,17 +434,30 @@ def test_sql_on_the_newest_sessions_says_so(
         connection.commit()
     monkeypatch.setattr(own_sql, "NEWEST", newest)
     monkeypatch.setattr(own_sql, "_STEPS", steps)
-    service = PolicyService(Config(db=str(path), tokens=Path(tokens["file"]), spool=tmp_path / "s"))
-    service.open()
-    who = Principal(
-        name="x",
-        role=Role.VIEWER,
-        namespaces=frozenset({"x"}),
-        numbers=Numbers(b"key"),
-    )
+    made = TokenFile(tmp_path / "tokens.json")
+    secret = made.create("x", Role.VIEWER, namespaces=["x"], now_ms=1)
+    config = Config(db=str(path), tokens=tmp_path / "tokens.json", spool=tmp_path / "spool")
     query = "SELECT 1 FROM batch_sessions, batch_steps"
-    found = own_sql.own_sql(service, who, query, {}, limit=1)
+
+    async def asked() -> tuple[httpx.Response, httpx.Response]:
+        service = PolicyService(config)
+        service.open()
+        app = build(service, Access(config, clock=service.clock))
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app=app),
+            base_url="http://127.0.0.1",
+            headers={"Authorization": f"Bearer {secret}"},
+        ) as client:
+            told = await client.post("/api/v1/sql", json={"sql": query})
+            page = await client.get("/sql", params={"q": query}, headers={"Accept": "text/html"})
+        await service.close()
+        return told, page
+
+    told, page = asyncio.run(asked())
+    found = told.json()
     assert (found["copied"], found["older_left_out"]) == (copied, left_out)
+    said = "Older ones are left out of batch_sessions, batch_steps."
+    assert (said in words(page)) is bool(left_out)
 
 
 def test_exports_and_events_have_what_the_lists_have(
