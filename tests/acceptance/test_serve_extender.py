@@ -235,9 +235,9 @@ def test_enforce_ends_where_the_real_scheduler_ended(database_url: str, start: S
 @pytest.mark.parametrize("run", ["a", "b"])
 def test_what_the_rules_deny_is_never_answered(database_url: str, start: Start, run: str) -> None:
     """Pods labelled `preemption=never` stay, whatever is offered, in both forms."""
-    service = start(
-        serving.filled(database_url, run=run, rules="protected"), "--extender-mode", "enforce"
-    )
+    # Some calls wait for a newer state, half of the deadline.
+    options = ("--extender-mode", "enforce", "--deadline", 2)
+    service = start(serving.filled(database_url, run=run, rules="protected"), *options)
     with Store.open(database_url) as store:
         changed = [
             ("Pod", f"{o.metadata.namespace}/{o.metadata.name}", _never(o))

@@ -136,12 +136,15 @@ def serve(
 ) -> Serving:
     """Start `policy serve` on a free port, and wait until it listens.
 
-    process_group: 0 for one of its own, as a shell makes for a command.
+    Calls have 30 s where no deadline is given: a machine that stands still for a second is no
+    reason for another answer. process_group: 0 for one of its own, as a shell makes for a command.
     """
     log = folder / f"serve-{time.monotonic_ns()}.log"
     command = [sys.executable, "-m", "policy", "serve", "--db", db, "--port", "0"]
     if environment:
         command += ["--environment", environment]
+    if "--deadline" not in options:
+        command += ["--deadline", "30"]
     with log.open("w") as stderr:
         process = subprocess.Popen(
             [*command, *map(str, options)],
