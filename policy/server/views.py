@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -221,12 +222,13 @@ def stored_decision(service: PolicyService, principal: Principal, wanted: str) -
         return read(wanted[:80])
     actual = principal.actual(Numbered.DECISION, int(wanted))
     if actual == int(wanted):
-        return read(actual)
-    try:
-        # Digits may begin a digest, too.
-        return read(f"sha256:{wanted}" if actual is None else actual)
-    except NotFound:
-        raise no_decision(wanted) from None  # who asked knows of no other number
+        return read(wanted)
+    # Digits may begin a digest, too.
+    for named in (actual, f"sha256:{wanted}"):
+        if named is not None:
+            with suppress(NotFound):
+                return read(named)
+    raise no_decision(wanted)  # who asked knows of no other number
 
 
 def decision(principal: Principal, stored: StoredDecision) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from tests.support import serving
 from tests.support.live import LIVE
 from tests.support.serving import Serving, preempts
 
-PREFIX = "aaaa"
-"""With it begins the digest of every decision here."""
+PREFIX = "0077"
+"""With it begins the digest of every decision here. No decision has that number."""
 
 
 @pytest.fixture(scope="module")

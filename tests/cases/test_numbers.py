@@ -64,7 +64,10 @@ def test_another_key_shows_others() -> None:
 
 
 def test_who_sees_what(tmp_path: Path) -> None:
-    """A limited token the number alone that it is shown, others both, without tokens nobody one."""
+    """A limited token finds a thing by the number that it is shown, other tokens by either.
+
+    A service without tokens has the numbers of the record only.
+    """
     path = tmp_path / "tokens.json"
     file = TokenFile(path)
     access = {}

@@ -440,7 +440,7 @@ def _find(
         found = connection.execute(among.where(DECISIONS.c.id == int(text))).first()
         if found is not None:
             return found._asdict()
-    if is_digest(text):
+    if isinstance(wanted, str) and is_digest(text):
         low, high = digest_range(text)
         query = among.where(DECISIONS.c.digest >= low, DECISIONS.c.digest < high)
         matches = connection.execute(query.order_by(DECISIONS.c.id.desc()).limit(2)).all()
@@ -472,7 +472,7 @@ def _concerns(namespaces: Collection[str]) -> ColumnElement[bool]:
 def decision(
     connection: Connection, wanted: int | str, *, namespaces: Collection[str] | None = None
 ) -> StoredDecision:
-    """A decision by number or by the beginning of its digest (the newest of equal ones).
+    """A decision by number or, a text, by the beginning of its digest (the newest of equal ones).
 
     namespaces: only among those that concern pods of these. Raises NotFound.
     """
