@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "preempt": _Home("preempt", "Decide for one pending pod: where it fits, or who must leave."),
     "run": _Home("run", "Decide for all pending pods, in the order of the queue."),
     "decisions": _Home("decisions", "List recorded decisions, the newest first."),
+    "groups": _Home("groups", "List recorded cycles of pod groups, the newest first."),
     "explain": _Home("explain", "Say why a recorded decision came out as it did."),
     "observed": _Home(
         "observed", "List the preemptions that a cluster's own scheduler made, the newest first."

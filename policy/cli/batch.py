@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from policy.cli import batch_compare, batch_why_not, env, groups_view, options, output, session
+from policy.cli import (
+    batch_compare,
+    batch_why_not,
+    env,
+    groups_view,
+    options,
+    output,
+    period,
+    session,
+)
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
@@ -132,20 +141,35 @@ group.add_command(batch_compare.what_if)
 @group.command("sessions")
 @options.db_option
 @options.any_cluster_option
+@period.since("Held for this time or later")
+@period.until("Held for a time before this one.")
 @options.newest_option
 @options.output_option
-def sessions(db: str, cluster: str | None, limit: int, form: str) -> int:
+def sessions(
+    db: str,
+    cluster: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    limit: int,
+    form: str,
+) -> int:
     """List recorded sessions, the newest first.
 
     \b
     Example:
-      policy batch sessions
+      policy batch sessions --since 7d
       policy batch sessions --limit 5 --output csv
     """
     from policy.audit.session_documents import SUMMARY, SUMMARY_RIGHT, summary
 
     with session.open_store(db) as store:
-        found = store.read.sessions(cluster, kind="batch", limit=limit + 1)
+        found = store.read.sessions(
+            cluster,
+            kind="batch",
+            since_ms=options.millis(since),
+            until_ms=options.millis(until),
+            limit=limit + 1,
+        )
     found, more = found[:limit], len(found) > limit
     several = len({row.cluster for row in found}) > 1
     columns = ("id", "cluster", *SUMMARY[1:]) if several else SUMMARY

@@ -121,8 +121,7 @@ def _cycles(store: Store, cluster: str, since: datetime | None) -> list[SessionR
     """Recorded cycles of pod groups, ascending."""
     from policy.store.record.groups import KIND
 
-    least = options.millis(since) or 0
-    rows = [row for row in store.read.sessions(cluster, kind=KIND) if row.now_ms >= least]
+    rows = store.read.sessions(cluster, kind=KIND, since_ms=options.millis(since))
     return sorted(rows, key=lambda row: row.id)
 
 

@@ -54,6 +54,8 @@ def command(
 ) -> int:
     """List recorded decisions, the newest first.
 
+    Those about whole pod groups have a list of their own, `policy groups`.
+
     \b
     Example:
       policy decisions --since 7d --outcome preempt

@@ -91,8 +91,7 @@ def command(
         )
         if decisions:
             return done
-        least = options.millis(since) or 0
-        rows = [r for r in store.read.sessions(cluster, kind=KIND) if r.now_ms >= least]
+        rows = store.read.sessions(cluster, kind=KIND, since_ms=options.millis(since))
         if not rows:
             return done
         rows.sort(key=lambda row: row.id)

@@ -55,5 +55,5 @@ def valid_label_value(value: str) -> bool:
 
 
 def typed_pod(text: str | None) -> str | None:
-    """`namespace/name` of a pod that was typed; one without a namespace is in `default`."""
+    """`namespace/name` of a pod or pod group; one that was typed without is in `default`."""
     return text if text is None or "/" in text else f"default/{text}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -29,22 +29,12 @@ _Found = TypeVar("_Found")
 def sessions(
     service: PolicyService,
     principal: Principal,
-    cluster: str | None,
+    wanted: Mapping[str, Any],
     *,
     limit: int,
-    before_id: int | None = None,
-    after_id: int | None = None,
 ) -> tuple[list[SessionRow], list[dict[str, Any]]]:
     """Rows and lines of recorded batch sessions, newest first; see `cycles.cycles`."""
-    rows = views.sessions(
-        service,
-        principal,
-        cluster,
-        kind=KIND,
-        limit=limit,
-        before_id=before_id,
-        after_id=after_id,
-    )
+    rows = views.sessions(service, principal, wanted, kind=KIND, limit=limit)
     moved: dict[int, dict[str, int]] = {}
     if principal.namespaces is not None:
         ids = [row.id for row in rows]

@@ -25,25 +25,15 @@ from policy.store.record.sessions import no_session
 def cycles(
     service: PolicyService,
     principal: Principal,
-    cluster: str | None = None,
+    wanted: Mapping[str, Any],
     *,
     limit: int,
-    before_id: int | None = None,
-    after_id: int | None = None,
 ) -> tuple[list[SessionRow], list[dict[str, Any]]]:
     """Rows and lines of recorded cycles, newest first; with `after_id` walking forward.
 
-    Both ids are as the viewer sees them, as those of the lines. Raises Failure.
+    wanted: as of `views.sessions`. Raises Failure.
     """
-    rows = views.sessions(
-        service,
-        principal,
-        cluster,
-        kind=KIND,
-        limit=limit,
-        before_id=before_id,
-        after_id=after_id,
-    )
+    rows = views.sessions(service, principal, wanted, kind=KIND, limit=limit)
     ids = [row.id for row in rows]
     evicted = service.store.read.evicted_in(ids) if principal.limited else {}
     return rows, [scope.cycle_line(principal, row, evicted.get(row.id, ())) for row in rows]

@@ -120,7 +120,7 @@ def _victims(principal: Principal, victims: Mapping[int, Sequence[Victim]]) -> I
 
 
 def _cycles(service: PolicyService, principal: Principal) -> _Copy:
-    rows, lines = cycles.cycles(service, principal, limit=NEWEST + 1)
+    rows, lines = cycles.cycles(service, principal, {}, limit=NEWEST + 1)
     parts: list[_Row] = [
         (principal.shown(Numbered.SESSION, number), namespace, pod)
         for number, pods in service.store.read.evicted_in([row.id for row in rows[:NEWEST]]).items()
@@ -131,7 +131,7 @@ def _cycles(service: PolicyService, principal: Principal) -> _Copy:
 
 
 def _batch_sessions(service: PolicyService, principal: Principal) -> _Copy:
-    rows, lines = batch_sessions.sessions(service, principal, None, limit=NEWEST + 1)
+    rows, lines = batch_sessions.sessions(service, principal, {}, limit=NEWEST + 1)
     steps = accumulate(line["bound"] + line["evicted"] for line in lines[:NEWEST])
     kept = max(sum(1 for _ in takewhile(lambda many: many <= _STEPS, steps)), min(len(rows), 1))
     parts: list[_Row] = [

@@ -104,26 +104,21 @@ def cursors(principal: Principal, of: Numbered, wanted: Mapping[str, Any]) -> di
 def sessions(
     service: PolicyService,
     principal: Principal,
-    cluster: str | None,
+    wanted: Mapping[str, Any],
     *,
     kind: str,
     limit: int,
-    before_id: int | None = None,
-    after_id: int | None = None,
 ) -> list[SessionRow]:
     """Batch sessions, or cycles of pod groups, that the viewer may know of; newest first.
 
-    before_id, after_id: as the viewer sees them. Raises Failure.
+    wanted: filters as the store takes them; `before_id` and `after_id` as the viewer sees them.
+    Raises Failure.
     """
-    ends = cursors(principal, Numbered.SESSION, {"before_id": before_id, "after_id": after_id})
+    filters = {**wanted, **cursors(principal, Numbered.SESSION, wanted)}
     return listed(
         principal,
         lambda: service.store.read.sessions(
-            cluster,
-            kind=kind,
-            namespaces=principal.namespaces,
-            limit=limit,
-            **ends,
+            kind=kind, namespaces=principal.namespaces, limit=limit, **filters
         ),
     )
 

@@ -227,6 +227,11 @@ def test_sessions_are_listed(policy: Policy, held: str) -> None:
     (line,) = json.loads(policy("batch", "sessions", "--db", held, "-o", "json").out)
     assert (line["id"], line["rule_set"], line["now"]) == (1, "kube-batch-sample", NOW)
     assert policy("batch", "sessions", "--db", held, "--cluster", "other").out == ""
+    found = {
+        option: json.loads(policy("batch", "sessions", "--db", held, option, NOW, "-o", "json").out)
+        for option in ("--since", "--until")
+    }
+    assert found == {"--since": [line], "--until": []}
 
 
 def test_an_explanation_has_the_steps_in_order(policy: Policy, held: str) -> None:

@@ -38,6 +38,29 @@ def db(policy: Policy, tmp_path: Path) -> tuple[str, str]:
     return own
 
 
+def test_cycles_are_listed(policy: Policy, db: tuple[str, str]) -> None:
+    """By group, outcome and time; the id is what other commands take."""
+    line = {
+        "id": "group:1",
+        "cluster": "default",
+        "now": NOW,
+        "group": "default/train",
+        "outcome": "preempting",
+        "bound": 0,
+        "evicted": 1,
+        "rule_set": "kube-1.36-groups",
+    }
+
+    def listed(*filters: str) -> list[dict[str, str]]:
+        return json.loads(policy("groups", *db, *filters, "--output", "json").out)
+
+    every = ("--group", "train", "--outcome", "preempting", "--since", NOW)
+    assert [listed(), listed(*every), listed("--group", "default/train")] == [[line]] * 3
+    others = (("--group", "ml/train"), ("--outcome", "scheduled"), ("--until", NOW))
+    assert [listed(*some) for some in others] == [[], [], []]
+    assert policy("explain", str(listed()[0]["id"]), *db).status == 0
+
+
 def test_the_state_of_a_cycle(policy: Policy, db: tuple[str, str]) -> None:
     """The pods as the cycle found them: its victim still ran."""
     done = policy("state", "show", "pods", *db, "--at", "group:1", "--output", "json")

@@ -25,6 +25,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "policy import": [["EVIL.json"], ["EVIL"], [f"missing{EVIL}"]],
     "policy preempt": [[HIGH, "--now", NOW], [EVIL], [HIGH, "--cluster", EVIL, "--dry-run"]],
     "policy run": [["--cluster", EVIL, "--dry-run"], ["--cluster", EVIL, "--settle", "--dry-run"]],
+    "policy groups": [[], ["--group", EVIL], ["--cluster", EVIL], ["--since", EVIL]],
     "policy decisions": [[], ["--cluster", EVIL], ["--since", EVIL], ["-o", EVIL]],
     "policy explain": [
         ["1"],

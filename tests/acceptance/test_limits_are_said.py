@@ -25,7 +25,7 @@ NARROWING = frozenset(
     {
         *("--since", "--until", "--around", "--namespace", "--node", "--pod", "--victim"),
         *("--preemptor", "--workload", "--verdict", "--confidence", "--origin", "--outcome"),
-        *("--job", "--family", "--by", "--part", "--rules", "--why-not", "--show"),
+        *("--group", "--job", "--family", "--by", "--part", "--rules", "--why-not", "--show"),
     }
 )
 """Options that leave everything in where they are left out."""
@@ -102,6 +102,7 @@ def test_a_time_that_the_clock_decides_is_echoed(policy: Policy, decided: str, t
 
 LISTS: dict[str, tuple[str, ...]] = {
     "policy decisions": ("decisions",),
+    "policy groups": ("groups",),
     "policy who": ("who", "shop/Deployment/web"),
     "policy nominations": ("nominations",),
     "policy observed": ("observed",),
@@ -123,7 +124,9 @@ def test_every_command_with_a_limit_is_tested() -> None:
 
 @pytest.fixture(scope="module")
 def busy(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Two of everything that lists show: revisions, decisions, evictions, nominations, sessions."""
+    """Two of everything that lists show: revisions, decisions, evictions, nominations, sessions,
+    cycles of pod groups.
+    """
     from policy.cli.app import run
 
     folder = tmp_path_factory.mktemp("busy")
@@ -150,12 +153,24 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> str:
     first, second = folder / "first.json", folder / "second.json"
     first.write_text(json.dumps({"kind": "List", "items": [a_node("n1"), a_node("n2"), *pods]}))
     second.write_text(json.dumps({"kind": "List", "items": [cordoned, *events]}))
+    member = a_pod("bank/train-0", "", 100, 99)
+    member["spec"]["schedulingGroup"] = {"podGroupName": "train"}
+    gang = {
+        "apiVersion": "scheduling.k8s.io/v1alpha2",
+        "kind": "PodGroup",
+        "metadata": {"name": "train", "namespace": "bank"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 1}}},
+    }
+    third = folder / "third.json"
+    third.write_text(json.dumps({"kind": "List", "items": [gang, member]}))
     for arguments in (
         ("import", str(first)),
         ("import", str(second)),
         ("run", "--now", NOW),
         ("batch", "run", "--rules", "kube-batch-sample", "--anyway"),
         ("batch", "run", "--rules", "kube-batch-sample", "--anyway"),
+        ("import", str(third)),
+        *[("preempt", "--group", "bank/train", "--rules", "kube-1.36-groups", "--now", NOW)] * 2,
     ):
         run([*arguments, "--db", database])
     return database

@@ -208,6 +208,16 @@ def test_a_limited_viewer_sees_its_part_of_cycles(
     supposed = service.get("/api/v1/groups/4", headers=viewer).json()
     assert (supposed["hypothetical"], supposed["group"]) == (True, "team-a/own")
 
+    # Who asks for a group finds one of its own; of another there is nothing to be found.
+    for path, none in (("/api/v1/groups", '{"groups":[]}'), ("/api/v1/export/groups", "")):
+        for group in ("team-b/train", "team-b/few-of-beta", "team-b/none"):
+            assert service.get(f"{path}?group={group}", headers=limited).text == none
+    of_own = service.get("/api/v1/groups?group=team-a/own", headers=limited).json()
+    of_other = service.get("/api/v1/groups?group=team-b/train", headers=viewer).json()
+    assert (of_own["groups"], [one["id"] for one in of_other["groups"]]) == ([own_line], [1])
+    preempting = service.get("/api/v1/groups?outcome=preempting", headers=limited).json()
+    assert preempting == {"groups": [hit_line]}
+
     # SQL is on the same lines.
     def rows(query: str) -> list[list[Any]]:
         body = json.dumps({"sql": query})

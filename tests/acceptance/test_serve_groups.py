@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 
 from policy import RuleSet
+from policy.cluster import times
 from policy.scheduling.cycle import Scheduler
 from policy.store import Store
 from policy.store.journal import StoreJournal
@@ -18,6 +21,9 @@ from tests.support import serving
 from tests.support.builders import a_node, a_pod, objects
 from tests.support.groups import a_group, of_group
 from tests.support.serving import Serving
+
+AT = times.to_text(serving.NOW_MS)
+LATER = times.to_text(serving.NOW_MS + 1)
 
 
 @pytest.fixture(scope="module")
@@ -126,8 +132,11 @@ def test_the_page_of_a_cycle_begins_with_how_it_ended(service: Serving) -> None:
     assert "1 member tried" in page
     assert "1 unit may leave" in page
     links = set(re.findall(r'href="(/[^"#]*)"', page.partition("<main")[2]))
-    expected = {"/workloads/default/train-0", "/workloads/default/low", "/nodes/n1"}
-    assert expected | {"/groups?cluster=default", "/api/v1/groups/1"} <= links
+    expected = {
+        *("/workloads/default/train-0", "/workloads/default/low", "/nodes/n1"),
+        *("/groups?cluster=default", "/groups?group=default/train", "/api/v1/groups/1"),
+    }
+    assert expected <= links
     assert {link: service.get(link).status_code for link in links} == dict.fromkeys(links, 200)
 
 
@@ -135,3 +144,53 @@ def test_cycles_of_one_cluster_are_listed(service: Serving) -> None:
     listed = service.get("/groups?cluster=default").text
     assert ("default/train" in listed, "/export/groups?cluster=default" in listed) == (True, True)
     assert service.get("/groups?cluster=nowhere").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("asked", "count"),
+    [
+        ("", 1),
+        ("group=default/train", 1),
+        ("group=train", 1),
+        ("group=default/other", 0),
+        ("outcome=preempting", 1),
+        ("outcome=scheduled", 0),
+        (f"since={AT}", 1),
+        (f"until={AT}", 0),
+        (f"cluster=default&group=train&outcome=preempting&since={AT}&until={LATER}", 1),
+    ],
+)
+def test_cycles_are_found(service: Serving, asked: str, count: int) -> None:
+    """By group, outcome and time; the list, its export and the page find the same."""
+    assert len(api(service, f"/groups?{asked}")["groups"]) == count
+    assert len(service.get(f"/api/v1/export/groups?{asked}").text.splitlines()) == count
+    page = service.get(f"/groups?{asked}")
+    assert (page.status_code, page.text.count('<a href="/groups/1">')) == (200, count)
+    assert ("No cycle matches" in page.text) == (not count)
+    exported = re.findall(r'href="/api/v1/export/groups([^"]*)"', page.text)
+    assert [dict(parse_qsl(unescape(one)[1:])) for one in exported] == [
+        dict(parse_qsl(asked)) for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("since=yesterdy", "`yesterdy` is not a time"),
+        ("outcome=preempt", "`outcome`"),
+        ("team=a", "`team`"),
+        ("after=x", "`after`"),
+        ("cluster=nowhere", "`nowhere`"),
+    ],
+)
+def test_a_filter_that_is_wrong_can_be_mended(service: Serving, asked: str, said: str) -> None:
+    """The error is in the place of the list, as it is an error of the API."""
+    name, _, value = asked.partition("=")
+    problem, page = service.get(f"/api/v1/groups?{asked}"), service.get(f"/groups?{asked}")
+    assert page.status_code == problem.status_code
+    assert 400 <= page.status_code < 500
+    assert said in problem.json()["detail"]
+    assert said in page.text
+    assert 'role="alert"' in page.text
+    if name in ("since", "cluster"):
+        assert f'name="{name}" value="{value}"' in page.text

@@ -164,7 +164,27 @@ def test_the_list_leads_to_each_session(service: Serving, tokens: dict[str, str]
     assert table(page, "Sessions")[2][1] == at
     assert "No batch session" not in words(page)
     behind = got(service, tokens["all"], "/sessions?cluster=gangs&after=1")
-    assert "There are no older ones. Newest" in words(behind)
+    assert "No older session matches. Newest" in words(behind)
+
+
+@pytest.mark.parametrize(("asked", "found"), [("since", [3, 2, 1]), ("until", [])])
+def test_sessions_of_a_time_are_listed(
+    service: Serving, tokens: dict[str, str], asked: str, found: list[int]
+) -> None:
+    """In the API, its export and the page; to whoever is limited of its own ones."""
+    query = f"?{asked}=2026-09-21T15:00:00Z&cluster=gangs"
+    listed = got(service, tokens["all"], f"/api/v1/sessions{query}").json()["sessions"]
+    assert [one["id"] for one in listed] == found
+    exported = got(service, tokens["all"], f"/api/v1/export/sessions{query}").text
+    assert [json.loads(line) for line in exported.splitlines()] == listed
+    page = got(service, tokens["all"], f"/sessions{query}")
+    assert [link in page.text for link in ('href="/sessions/1"', "No session matches")] == [
+        bool(found),
+        not found,
+    ]
+    own = got(service, tokens["lab"], f"/api/v1/sessions{query}").json()["sessions"]
+    assert [one["id"] for one in own] == [own_number(tokens, 1)] * bool(found)
+    assert got(service, tokens["all"], f"/sessions{query}&group=a/b").status_code == 400
 
 
 def test_the_page_of_a_session_says_what_it_did_and_why(

@@ -27,6 +27,7 @@ from policy.store.journal import StoreJournal
 from policy.store.model.sessions import RecordedSession
 from policy.store.record.basis import SnapshotMismatch
 from policy.store.tables import SESSION_STEPS, SESSIONS
+from tests.contract.plans import plan, statements
 from tests.contract.test_ledger import tampering
 from tests.contract.test_what_if import everything_told
 from tests.support.builders import NOW_MS, a_node, a_pod, objects
@@ -154,6 +155,17 @@ def test_the_views_count_what_a_group_evicts(store):
         ("evict", "default/low-2", ""),
         ("evict", "default/low-1", ""),
     ]
+
+
+def test_cycles_of_a_group_are_found_by_an_index(store):
+    """However many others there are."""
+    scheduler_of(store).decide_group("default/train")
+    for group, count in (("default/train", 1), ("default/other", 0)):
+        assert len(store.read.sessions(kind="group", group=group)) == count
+    with statements(store) as sent:
+        store.read.sessions(kind="group", group="default/train", limit=50)
+    read = [step for step in plan(store, *sent[-1]) if "ix_sessions_subject_id" in step]
+    assert len(read) == 1
 
 
 def test_a_cycle_replays_to_itself(store):

@@ -105,7 +105,7 @@ def _now(service: PolicyService, principal: Principal) -> dict[str, Position]:
     found = {}
     for cluster in service.store.state.cluster_names():
         _, lines = views.decisions(service, principal, {"cluster": cluster}, limit=1)
-        held = [read(service, principal, cluster, limit=1) for _, read in _SESSIONS]
+        held = [read(service, principal, {"cluster": cluster}, limit=1) for _, read in _SESSIONS]
         newest = max(((rows[0].id, told[0]["id"]) for rows, told in held if rows), default=(0, 0))
         if lines or newest[1]:
             found[cluster] = Position(lines[0]["id"] if lines else 0, newest[1])
@@ -177,10 +177,11 @@ def _sessions(
     service: PolicyService, principal: Principal, cluster: str, *, after_id: int
 ) -> tuple[list[tuple[str, Mapping[str, Any]]], bool]:
     """Cycles and batch sessions in the order of their numbers, and whether that is all."""
+    wanted = {"cluster": cluster, "after_id": after_id}
     found: list[tuple[int, str, Mapping[str, Any]]] = []
     ends: list[int] = []
     for name, read in _SESSIONS:
-        rows, lines = read(service, principal, cluster, limit=_AT_ONCE, after_id=after_id)
+        rows, lines = read(service, principal, wanted, limit=_AT_ONCE)
         found += ((row.id, name, line) for row, line in zip(rows, lines, strict=True))
         if len(rows) == _AT_ONCE:
             ends.append(rows[-1].id)

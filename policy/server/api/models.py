@@ -111,14 +111,39 @@ class ObservationsQuery(ObservationsExportQuery):
     limit: int = Field(100, ge=1, le=1000, description="At most so many.")
 
 
-class CyclesExportQuery(_Strict):
-    """Which cycles of pod groups, or batch sessions, newest first."""
+class SessionsExportQuery(_Strict):
+    """Which batch sessions, newest first."""
 
     cluster: str | None = Field(None, max_length=253, description="Name of a cluster.")
+    since: str | None = Field(
+        None,
+        max_length=60,
+        description=f"For this instant or later: {_INSTANT}.",
+    )
+    until: str | None = Field(
+        None, max_length=60, description="For an instant before this one, in the same forms."
+    )
     limit: int | None = Field(
         None, ge=1, le=2**62, description="At most so many; without it, all of them."
     )
     after: int | None = Field(None, ge=1, le=2**62, description="Only older ones than this.")
+
+
+class SessionsQuery(SessionsExportQuery):
+    """A page of them."""
+
+    limit: int = Field(50, ge=1, le=500, description="At most so many.")
+
+
+class CyclesExportQuery(SessionsExportQuery):
+    """Which cycles of pod groups, newest first."""
+
+    group: str | None = Field(
+        None,
+        max_length=317,
+        description="The pod group: namespace/name; without a namespace it is in `default`.",
+    )
+    outcome: Literal["scheduled", "preempting", "unschedulable", "error", "not-tried"] | None = None
 
 
 class CyclesQuery(CyclesExportQuery):

@@ -27,8 +27,10 @@ from policy.server.api.table import (
     EXPORT_SESSIONS,
     OPERATIONS,
     STREAMS,
+    cycles_wanted,
+    decisions_wanted,
     observations_wanted,
-    wanted_of,
+    sessions_wanted,
 )
 from policy.server.http import in_thread
 from policy.server.security.access import Access, Principal
@@ -54,10 +56,25 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
     def export(
         stream: Stream,
         name: str,
-        exported: Callable[[Principal, Any], Lines],
+        page: Callable[..., Page],
+        wanted: Callable[..., dict[str, Any]],
         written: Callable[[Lines], AsyncIterator[bytes]] = _ndjson,
     ) -> Route:
-        """name: of the file. exported: the lines for what was asked, which `written` writes."""
+        """All of a list, or as many as are asked for.
+
+        name: of the file. page: reads some, for what `wanted` makes of the query. written: writes
+        the lines.
+        """
+
+        def exported(who: Principal, query: Any) -> Lines:
+            filters = wanted(query, now_ms=service.clock())
+            return in_pages(
+                lambda before, limit: page(
+                    service, who, {**filters, "before_id": before}, limit=limit
+                ),
+                query.after,
+                most=query.limit,
+            )
 
         async def endpoint(request: Request) -> Response:
             principal = viewer(access, request)
@@ -71,39 +88,6 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
 
         return Route(BASE + stream.path, endpoint)
 
-    def filtered(
-        read: Callable[..., Page], wanted_of: Callable[..., dict[str, Any]]
-    ) -> Callable[[Principal, Any], Lines]:
-        """The lines of a list that has filters."""
-
-        def lines(who: Principal, query: Any) -> Lines:
-            wanted = wanted_of(query, now_ms=service.clock())
-            return in_pages(
-                lambda before, limit: read(
-                    service, who, {**wanted, "before_id": before}, limit=limit
-                ),
-                query.after,
-                most=query.limit,
-            )
-
-        return lines
-
-    def of_cluster(read: Callable[..., Page]) -> Callable[[Principal, Any], Lines]:
-        """The lines of a list that is of all clusters, or of one."""
-
-        def lines(who: Principal, query: Any) -> Lines:
-            return in_pages(
-                lambda before, limit: read(
-                    service, who, query.cluster, limit=limit, before_id=before
-                ),
-                query.after,
-                most=query.limit,
-            )
-
-        return lines
-
-    decisions = filtered(views.decisions, wanted_of)
-
     async def stream(request: Request) -> Response:
         """New decisions, cycles of pod groups and batch sessions as they are recorded."""
         principal = viewer(access, request)
@@ -115,15 +99,17 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
 
     return [
         Route(f"{BASE}/openapi.json", document),
-        export(EXPORT, "decisions.ndjson", decisions),
-        export(EXPORT_CSV, "decisions.csv", decisions, partial(_csv, columns=views.COLUMNS)),
-        export(EXPORT_CYCLES, "groups.ndjson", of_cluster(cycles.cycles)),
-        export(EXPORT_SESSIONS, "sessions.ndjson", of_cluster(batch_sessions.sessions)),
+        export(EXPORT, "decisions.ndjson", views.decisions, decisions_wanted),
         export(
-            EXPORT_OBSERVATIONS,
-            "observations.ndjson",
-            filtered(views.observations, observations_wanted),
+            EXPORT_CSV,
+            "decisions.csv",
+            views.decisions,
+            decisions_wanted,
+            partial(_csv, columns=views.COLUMNS),
         ),
+        export(EXPORT_CYCLES, "groups.ndjson", cycles.cycles, cycles_wanted),
+        export(EXPORT_SESSIONS, "sessions.ndjson", batch_sessions.sessions, sessions_wanted),
+        export(EXPORT_OBSERVATIONS, "observations.ndjson", views.observations, observations_wanted),
         Route(BASE + EVENTS.path, stream),
         *(route(operation, service, access) for operation in OPERATIONS),
     ]

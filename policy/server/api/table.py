@@ -25,7 +25,7 @@ from policy.store.read.sql import parameters_in
 from policy.text.plain import plain
 
 
-def wanted_of(query: models.DecisionsExportQuery, *, now_ms: int) -> dict[str, Any]:
+def decisions_wanted(query: models.DecisionsExportQuery, *, now_ms: int) -> dict[str, Any]:
     """A query as the store takes it; now_ms: what `7d` is before. Raises Failure."""
     return {
         "cluster": query.cluster,
@@ -46,7 +46,7 @@ def wanted_of(query: models.DecisionsExportQuery, *, now_ms: int) -> dict[str, A
 
 def _decisions(asked: ApiRequest) -> ApiResult:
     limit = asked.query.limit
-    wanted = wanted_of(asked.query, now_ms=asked.service.clock())
+    wanted = decisions_wanted(asked.query, now_ms=asked.service.clock())
     rows, lines = views.decisions(asked.service, asked.principal, wanted, limit=limit)
     following = {"after": lines[-1]["id"]} if len(rows) == limit else {}
     return ApiResult(document={"decisions": lines}, next=following)
@@ -129,11 +129,29 @@ def _observation(asked: ApiRequest) -> ApiResult:
     return ApiResult(document=views.observation(asked.service, asked.principal, asked.path["id"]))
 
 
+def sessions_wanted(query: models.SessionsExportQuery, *, now_ms: int) -> dict[str, Any]:
+    """A query as the store takes it; now_ms: what `7d` is before. Raises Failure."""
+    return {
+        "cluster": query.cluster,
+        "since_ms": views.moment(query.since, "since", now_ms=now_ms),
+        "until_ms": views.moment(query.until, "until", now_ms=now_ms),
+        "before_id": query.after,
+    }
+
+
+def cycles_wanted(query: models.CyclesExportQuery, *, now_ms: int) -> dict[str, Any]:
+    """A query as the store takes it; now_ms: what `7d` is before. Raises Failure."""
+    return {
+        **sessions_wanted(query, now_ms=now_ms),
+        "group": typed_pod(query.group),
+        "outcome": query.outcome,
+    }
+
+
 def _cycles(asked: ApiRequest) -> ApiResult:
     query = asked.query
-    rows, lines = cycles.cycles(
-        asked.service, asked.principal, query.cluster, limit=query.limit, before_id=query.after
-    )
+    wanted = cycles_wanted(query, now_ms=asked.service.clock())
+    rows, lines = cycles.cycles(asked.service, asked.principal, wanted, limit=query.limit)
     following = {"after": lines[-1]["id"]} if len(rows) == query.limit else {}
     return ApiResult(document={"groups": lines}, next=following)
 
@@ -144,9 +162,8 @@ def _cycle(asked: ApiRequest) -> ApiResult:
 
 def _sessions(asked: ApiRequest) -> ApiResult:
     query = asked.query
-    rows, lines = batch_sessions.sessions(
-        asked.service, asked.principal, query.cluster, limit=query.limit, before_id=query.after
-    )
+    wanted = sessions_wanted(query, now_ms=asked.service.clock())
+    rows, lines = batch_sessions.sessions(asked.service, asked.principal, wanted, limit=query.limit)
     following = {"after": lines[-1]["id"]} if len(rows) == query.limit else {}
     return ApiResult(document={"sessions": lines}, next=following)
 
@@ -370,6 +387,28 @@ OBSERVATIONS: Final = ApiOperation(
     query=models.ObservationsQuery,
     summary="Preemptions by clusters' own schedulers, newest first.",
 )
+CYCLES: Final = ApiOperation(
+    method="GET",
+    path="/groups",
+    name="listGroupCycles",
+    call=_cycles,
+    answers=(answers.CycleList,),
+    pages=True,
+    limited=True,
+    query=models.CyclesQuery,
+    summary="Recorded cycles of pod groups, newest first.",
+)
+SESSIONS: Final = ApiOperation(
+    method="GET",
+    path="/sessions",
+    name="listBatchSessions",
+    call=_sessions,
+    answers=(answers.BatchSessionList, answers.OwnBatchSessionList),
+    pages=True,
+    limited=True,
+    query=models.SessionsQuery,
+    summary="Recorded batch sessions, newest first.",
+)
 OPERATIONS: Final = (
     DECISIONS,
     ApiOperation(
@@ -433,17 +472,7 @@ OPERATIONS: Final = (
         limited=True,
         summary="One of them with its evidence, its verdict, and the decision made again for it.",
     ),
-    ApiOperation(
-        method="GET",
-        path="/groups",
-        name="listGroupCycles",
-        call=_cycles,
-        answers=(answers.CycleList,),
-        pages=True,
-        limited=True,
-        query=models.CyclesQuery,
-        summary="Recorded cycles of pod groups, newest first.",
-    ),
+    CYCLES,
     ApiOperation(
         method="GET",
         path="/groups/{id}",
@@ -453,17 +482,7 @@ OPERATIONS: Final = (
         limited=True,
         summary="One cycle of a pod group: members, units, passes, victims and effects.",
     ),
-    ApiOperation(
-        method="GET",
-        path="/sessions",
-        name="listBatchSessions",
-        call=_sessions,
-        answers=(answers.BatchSessionList, answers.OwnBatchSessionList),
-        pages=True,
-        limited=True,
-        query=models.CyclesQuery,
-        summary="Recorded batch sessions, newest first.",
-    ),
+    SESSIONS,
     ApiOperation(
         method="GET",
         path="/sessions/{id}",
@@ -684,7 +703,7 @@ EXPORT_SESSIONS: Final = Stream(
     name="exportBatchSessions",
     media_type="application/x-ndjson",
     parts=(answers.BatchSessionLine, answers.OwnBatchSessionLine),
-    query=models.CyclesExportQuery,
+    query=models.SessionsExportQuery,
     summary="All batch sessions as lines of JSON, newest first.",
 )
 EXPORT_OBSERVATIONS: Final = Stream(

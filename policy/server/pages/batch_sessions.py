@@ -11,15 +11,26 @@ from starlette.responses import Response
 
 from policy.audit.sentences import session_ended
 from policy.server import batch_sessions
+from policy.server.api.table import EXPORT_SESSIONS, SESSIONS, sessions_wanted
 from policy.server.batch_sessions import STEPS
 from policy.server.http import in_thread
-from policy.server.pages.surface import Pages, after, by_cluster
+from policy.server.pages.session_lists import show_list
+from policy.server.pages.surface import Pages, after
 from policy.server.security.access import Principal
 from policy.server.service import PolicyService
 
 
 async def show(pages: Pages, request: Request, principal: Principal) -> Response:
-    return await by_cluster(pages, request, principal, batch_sessions.sessions, "sessions.html")
+    return await show_list(
+        pages,
+        request,
+        principal,
+        "sessions.html",
+        operation=SESSIONS,
+        export=EXPORT_SESSIONS,
+        wanted=sessions_wanted,
+        read=batch_sessions.sessions,
+    )
 
 
 async def show_one(pages: Pages, request: Request, principal: Principal) -> Response:

@@ -15,7 +15,7 @@ from policy.decision.model import Outcome
 from policy.server import views
 from policy.server.api.models import DecisionsQuery
 from policy.server.api.operations import query_of
-from policy.server.api.table import DECISIONS, EXPORT, EXPORT_CSV, wanted_of
+from policy.server.api.table import DECISIONS, EXPORT, EXPORT_CSV, decisions_wanted
 from policy.server.http import Failure, in_thread, of_store
 from policy.server.pages.bars import Bar, bars
 from policy.server.pages.surface import HTMX, PAGE, Pages
@@ -104,7 +104,7 @@ def _listed(
     limit: int,
 ) -> dict[str, Any]:
     now_ms = service.clock()
-    wanted = wanted_of(query, now_ms=now_ms)
+    wanted = decisions_wanted(query, now_ms=now_ms)
     rows, lines = views.decisions(service, principal, wanted, limit=limit)
     older = None
     if len(rows) == limit:

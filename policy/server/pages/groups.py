@@ -8,15 +8,28 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from policy.audit.sentences import contradicted, cycle_ended
+from policy.decision.groups import GroupOutcome
 from policy.server import cycles
+from policy.server.api.table import CYCLES, EXPORT_CYCLES, cycles_wanted
 from policy.server.http import in_thread
-from policy.server.pages.surface import Pages, by_cluster
+from policy.server.pages.session_lists import show_list
+from policy.server.pages.surface import Pages
 from policy.server.security.access import Principal
 from policy.server.service import PolicyService
 
 
 async def show(pages: Pages, request: Request, principal: Principal) -> Response:
-    return await by_cluster(pages, request, principal, cycles.cycles, "groups.html")
+    return await show_list(
+        pages,
+        request,
+        principal,
+        "groups.html",
+        operation=CYCLES,
+        export=EXPORT_CYCLES,
+        wanted=cycles_wanted,
+        read=cycles.cycles,
+        outcomes=[one.value for one in GroupOutcome],
+    )
 
 
 async def show_one(pages: Pages, request: Request, principal: Principal) -> Response:

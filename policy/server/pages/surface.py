@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeAlias
-from urllib.parse import parse_qsl, quote, urlencode
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeAlias
+from urllib.parse import parse_qsl, quote
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from policy.server.http import NUL, Failure, body_of, in_thread, of_store, unforeseen
+from policy.server.http import NUL, Failure, body_of, of_store, unforeseen
 from policy.server.pages.rendering import page
 from policy.server.security.access import Access, Principal
 from policy.server.security.gate import allowed
 from policy.server.security.tokens import Role
 from policy.server.service import PolicyService
-from policy.store import SessionRow, StoreError
+from policy.store import StoreError
 
 PAGE: Final = 50
 """Rows of a list that are shown together."""
@@ -110,43 +110,6 @@ def after(request: Request) -> int | None:
     """The number that the page before ended with; None for the first page."""
     given = request.query_params.get("after", "")
     return int(given) if given.isascii() and given.isdigit() and len(given) < 19 else None
-
-
-class _Read(Protocol):
-    """Rows and lines of a list, newest first; of all clusters where none is named."""
-
-    def __call__(
-        self,
-        service: PolicyService,
-        principal: Principal,
-        cluster: str | None,
-        *,
-        limit: int,
-        before_id: int | None,
-    ) -> tuple[Sequence[SessionRow], Sequence[Mapping[str, Any]]]: ...
-
-
-async def by_cluster(
-    pages: Pages, request: Request, principal: Principal, read: _Read, template: str
-) -> Response:
-    """A list, page by page, of all clusters or of the one that the address names."""
-    cluster, before = request.query_params.get("cluster", "")[:253], after(request)
-    rows, lines = await in_thread(
-        read, pages.service, principal, cluster or None, limit=PAGE, before_id=before
-    )
-    older = ""
-    if len(rows) == PAGE:
-        kept = {"cluster": cluster} if cluster else {}
-        older = f"{request.url.path}?{urlencode({**kept, 'after': lines[-1]['id']})}"
-    return pages.page(
-        request,
-        principal,
-        template,
-        lines=lines,
-        cluster=cluster,
-        first=before is None,
-        older=older,
-    )
 
 
 async def form_of(request: Request) -> dict[str, str]:

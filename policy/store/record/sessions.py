@@ -249,6 +249,10 @@ def sessions(
     kind: str | None = None,
     session_id: int | None = None,
     hypothetical: bool | None = False,
+    since_ms: int | None = None,
+    until_ms: int | None = None,
+    group: str | None = None,
+    outcome: str | None = None,
     namespaces: Collection[str] | None = None,
     limit: int | None = None,
     before_id: int | None = None,
@@ -257,8 +261,10 @@ def sessions(
     """Batch sessions and cycles of pod groups, or those of one kind, newest first. Raises NotFound.
 
     With `after_id` they walk forward from there. hypothetical: those that were only supposed; None
-    for all. namespaces: only cycles whose group, or any of whose victims, is of one of them, and
-    batch sessions that bound or evicted a pod of one.
+    for all. since_ms, until_ms: by `now_ms`, from the one on and before the other. group: cycles of
+    this one, as namespace/name. namespaces: only cycles whose group, or any of whose victims, is of
+    one of them, and batch sessions that bound or evicted a pod of one; of a group of another
+    namespace none, for its name is not to be found by asking for it.
     """
     query = (
         select(
@@ -279,8 +285,18 @@ def sessions(
         query = query.where(SESSIONS.c.id == session_id)
     if hypothetical is not None:
         query = query.where(SESSIONS.c.hypothetical == hypothetical)
+    if since_ms is not None:
+        query = query.where(SESSIONS.c.now_ms >= since_ms)
+    if until_ms is not None:
+        query = query.where(SESSIONS.c.now_ms < until_ms)
+    if group is not None:
+        query = query.where(SESSIONS.c.subject == group)
+    if outcome is not None:
+        query = query.where(SESSIONS.c.outcome == outcome)
     if namespaces is not None:
         query = query.where(_in_namespaces(namespaces))
+        if group is not None:
+            query = query.where(_of(namespaces, SESSIONS.c.subject))
     if before_id is not None:
         query = query.where(SESSIONS.c.id < before_id)
     if after_id is not None:

@@ -111,6 +111,8 @@ SESSIONS: Final = table(
     Index(None, "cluster_id", "now_ms"),
     Index(None, "now_ms"),
     Index(None, "rule_set_id"),
+    # For the cycles of one pod group.
+    Index(None, "subject", "id"),
     unique_for_ever=True,
 )
 
