@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -17,7 +18,8 @@ LONGEST_INPUT_SECONDS = 10
 
 def run(target: str, seconds: int, seed: int, findings: Path) -> bool:
     """Whether a target held; what broke it is kept in `findings`."""
-    with tempfile.TemporaryDirectory() as fresh:
+    # libFuzzer ends the process at once, which leaves its temporary files where they are.
+    with tempfile.TemporaryDirectory() as fresh, tempfile.TemporaryDirectory() as temporary:
         command = [
             *(sys.executable, "-m", "tests.fuzz.one", target, fresh, str(CORPUS / target)),
             f"-max_total_time={seconds}",
@@ -27,7 +29,8 @@ def run(target: str, seconds: int, seed: int, findings: Path) -> bool:
             "-max_len=4096",
             f"-artifact_prefix={findings}/{target}-",
         ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        environment = {**os.environ, "TMPDIR": temporary}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     note(Kind.FUZZ_TARGET, 1, by="tests/fuzz/__main__.py", held=done.returncode == 0)
     tail = "\n".join(done.stderr.splitlines()[-1 if done.returncode == 0 else -40 :])
     print(f"{target}: {'held' if done.returncode == 0 else 'FOUND'}\n{tail}")

@@ -56,7 +56,7 @@ def manifests(data: bytes) -> None:
 
 def rules(data: bytes) -> None:
     """A rule file."""
-    file = _folder() / "rules.yaml"
+    file = _FOLDER / "rules.yaml"
     file.write_bytes(data)
     with contextlib.suppress(RulesError):
         RuleSet.load(file)
@@ -100,14 +100,13 @@ def _run(arguments: Sequence[str]) -> None:
     assert isinstance(status, int), click.unstyle(out.getvalue())
 
 
-@cache
-def _folder() -> Path:
-    return Path(tempfile.mkdtemp(prefix="policy-fuzz-"))
+_TEMPORARY: Final = tempfile.TemporaryDirectory(prefix="policy-fuzz-")
+_FOLDER: Final = Path(_TEMPORARY.name)
 
 
 @cache
 def _database() -> Path:
-    file, database = _folder() / "cluster.json", _folder() / "policy.db"
+    file, database = _FOLDER / "cluster.json", _FOLDER / "policy.db"
     file.write_text(json.dumps(CLUSTER))
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         assert run(["import", str(file), "--db", str(database)]) == 0
