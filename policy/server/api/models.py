@@ -21,8 +21,8 @@ class NoParameters(_Strict):
     """Nothing."""
 
 
-class DecisionsExportQuery(_Strict):
-    """Which decisions, newest first."""
+class _OfTime(_Strict):
+    """Of which cluster, and made for which time."""
 
     cluster: str | None = Field(None, max_length=253, description="Name of a cluster.")
     since: str | None = Field(
@@ -33,6 +33,11 @@ class DecisionsExportQuery(_Strict):
     until: str | None = Field(
         None, max_length=60, description="For an instant before this one, in the same forms."
     )
+
+
+class DecisionsExportQuery(_OfTime):
+    """Which decisions, newest first."""
+
     namespace: str | None = Field(None, max_length=63, description="Of the preemptor or a victim.")
     node: str | None = Field(None, max_length=253)
     rules: str | None = Field(None, max_length=253, description="Name or beginning of a digest.")
@@ -111,18 +116,9 @@ class ObservationsQuery(ObservationsExportQuery):
     limit: int = Field(100, ge=1, le=1000, description="At most so many.")
 
 
-class SessionsExportQuery(_Strict):
+class SessionsExportQuery(_OfTime):
     """Which batch sessions, newest first."""
 
-    cluster: str | None = Field(None, max_length=253, description="Name of a cluster.")
-    since: str | None = Field(
-        None,
-        max_length=60,
-        description=f"For this instant or later: {_INSTANT}.",
-    )
-    until: str | None = Field(
-        None, max_length=60, description="For an instant before this one, in the same forms."
-    )
     limit: int | None = Field(
         None, ge=1, le=2**62, description="At most so many; without it, all of them."
     )
