@@ -1,4 +1,4 @@
-"""SQL of users, for the API and the pages: what each may read, within a time and a number of rows.
+"""SQL of users, for the API and the pages: what each may read, within a time and a size.
 
 | who | reads |
 | --- | --- |
@@ -19,6 +19,7 @@ from policy.server.own_sql import SECONDS, own_sql
 from policy.server.security.access import Principal
 from policy.server.security.tokens import Role
 from policy.server.service import PolicyService
+from policy.store.read.bounds import ANSWER_MIB
 from policy.store.read.saved_queries import saved_as
 
 
@@ -41,6 +42,7 @@ def run_sql(
         timeout=SECONDS,
         trust_connection=saved,
         views_only=not saved and not principal.may(Role.ADMIN),
+        most_mib=ANSWER_MIB,
     ) as found:
         rows = [list(row) for row in islice(found, limit + 1)]
         columns = found.columns

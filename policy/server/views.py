@@ -60,7 +60,6 @@ _PAGE: Final = 1000
 
 Page: TypeAlias = tuple[Sequence[Any], list[dict[str, Any]]]
 """Rows of a list, and what is shown of each."""
-_Row = TypeVar("_Row", DecisionRow, SessionRow, ObservationRow)
 _Found = TypeVar("_Found")
 
 
@@ -74,8 +73,8 @@ def millis(text: str | None, name: str) -> int | None:
         raise Failure(400, "invalid", f"query: `{name}`: {exc}") from exc
 
 
-def listed(principal: Principal, read: Callable[[], list[_Row]]) -> list[_Row]:
-    """The rows of a list; its filter may name a cluster that the database does not know.
+def of_clusters(principal: Principal, read: Callable[[], _Found], nothing: _Found) -> _Found:
+    """What is read by a filter that may name a cluster which the database does not know.
 
     To a limited viewer that is as one in which nothing concerns them: the error names all others.
     """
@@ -83,21 +82,46 @@ def listed(principal: Principal, read: Callable[[], list[_Row]]) -> list[_Row]:
         return read()
     except NotFound:
         if principal.limited:
-            return []
+            return nothing
         raise
 
 
-def cursors(principal: Principal, of: Numbered, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Where a list begins, as the store takes it: `before_id` and `after_id` of what is wanted.
+def knows(service: PolicyService, principal: Principal, of: Numbered, number: int) -> bool:
+    """May a limited viewer know of what has that number in the record?"""
+    read = service.store.read
+    look: Mapping[Numbered, Callable[..., object]] = {
+        Numbered.DECISION: read.decision_row,
+        Numbered.SESSION: read.session_row,
+        Numbered.OBSERVATION: read.observation,
+    }
+    try:
+        look[of](number, namespaces=principal.namespaces)
+    except NotFound:
+        return False
+    return True
 
-    Zero is before all numbers. Raises Failure for a number that no list ended with.
+
+def filters(
+    service: PolicyService, principal: Principal, of: Numbered, wanted: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What is wanted of a list, as the store takes it.
+
+    `before_id` and `after_id` are as the viewer sees them, zero is before all numbers; `before_row`
+    is in place of the former the number of a row that was read before. Raises Failure for a number
+    that no list ended with. One of others is none, for its place among the viewer's own would tell
+    when it was made.
     """
-    found: dict[str, Any] = {}
+    found = {**wanted, "namespaces": principal.namespaces}
     for name in ("before_id", "after_id"):
-        given = wanted.get(name)
-        found[name] = principal.actual(of, given) if given else given
-        if given and found[name] is None:
-            raise Failure(400, "invalid", f"query: `after`: no list ended with {given}")
+        if given := found.get(name):
+            found[name] = principal.actual(of, given)
+            known = found[name] is not None
+            if known and principal.limited and name == "before_id":
+                known = knows(service, principal, of, found[name])
+            if not known:
+                raise Failure(400, "invalid", f"query: `after`: no list ended with {given}")
+    if (row := found.pop("before_row", None)) is not None:
+        found["before_id"] = row
     return found
 
 
@@ -111,15 +135,11 @@ def sessions(
 ) -> list[SessionRow]:
     """Batch sessions, or cycles of pod groups, that the viewer may know of; newest first.
 
-    wanted: filters as the store takes them; `before_id` and `after_id` as the viewer sees them.
-    Raises Failure.
+    wanted: as of `filters`. Raises Failure.
     """
-    filters = {**wanted, **cursors(principal, Numbered.SESSION, wanted)}
-    return listed(
-        principal,
-        lambda: service.store.read.sessions(
-            kind=kind, namespaces=principal.namespaces, limit=limit, **filters
-        ),
+    asked = filters(service, principal, Numbered.SESSION, wanted)
+    return of_clusters(
+        principal, lambda: service.store.read.sessions(kind=kind, limit=limit, **asked), []
     )
 
 
@@ -187,42 +207,39 @@ COLUMNS: Final = (
 def decisions(
     service: PolicyService, principal: Principal, wanted: Mapping[str, Any], *, limit: int
 ) -> tuple[list[DecisionRow], list[dict[str, Any]]]:
-    """Rows and lines of a list, newest first; `wanted` as `store.read.decisions` takes it.
+    """Rows and lines of a list, newest first.
 
-    But `before_id` and `after_id` are as the viewer sees them, as those of the lines. Raises
-    Failure.
+    wanted: as `store.read.decisions` takes it, but for where the list begins: as of `filters`.
+    Raises Failure.
     """
     # Nor by a guess: whether others' pod took a viewer's victim is not for the viewer to know.
     named = [wanted.get(name) for name in ("preemptor", "pod", "victim", "workload")]
     spaces = [wanted.get("namespace"), *(name and name.partition("/")[0] for name in named)]
     if any(space and not principal.sees(space) for space in spaces):
         return [], []
-    ends = cursors(principal, Numbered.DECISION, wanted)
-    wanted = {**wanted, **ends, "namespaces": principal.namespaces}
-    rows = listed(principal, lambda: service.store.read.decisions(**wanted, limit=limit))
+    asked = filters(service, principal, Numbered.DECISION, wanted)
+    rows: list[DecisionRow] = of_clusters(
+        principal, lambda: service.store.read.decisions(**asked, limit=limit), []
+    )
     victims = service.store.read.victims_of([r.id for r in rows])
     return rows, scope.lines(principal, rows, victims)
 
 
 def stored_decision(service: PolicyService, principal: Principal, wanted: str) -> StoredDecision:
-    """By number or (the beginning of) a digest.
+    """By number or digest; for whoever sees everything by the beginning of one, too.
 
-    Raises NotFound, also where the viewer may not know of it.
+    A limited viewer, who is shown none, could find a digest out digit by digit, and with it try
+    what the rest of a decision may be. Raises NotFound, also where the viewer may not know of it.
     """
-
-    def read(named: int | str) -> StoredDecision:
-        return service.store.read.decision(named, namespaces=principal.namespaces)
-
-    if not is_number(wanted):
-        return read(wanted[:80])
-    actual = principal.actual(Numbered.DECISION, int(wanted))
-    if actual == int(wanted):
-        return read(wanted)
-    # Digits may begin a digest, too.
-    for named in (actual, f"sha256:{wanted}"):
-        if named is not None:
-            with suppress(NotFound):
-                return read(named)
+    names: list[int | str] = []
+    if is_number(wanted):
+        actual = principal.actual(Numbered.DECISION, int(wanted))
+        names += [] if actual is None else [actual]
+    if is_digest(wanted, whole=principal.limited):  # as digits may be
+        names.append(wanted)
+    for named in names:
+        with suppress(NotFound):
+            return service.store.read.decision(named, namespaces=principal.namespaces)
     raise no_decision(wanted)  # who asked knows of no other number
 
 
@@ -252,17 +269,19 @@ def why_not(service: PolicyService, stored: StoredDecision, node: str) -> dict[s
 def observations(
     service: PolicyService, principal: Principal, wanted: Mapping[str, Any], *, limit: int
 ) -> tuple[list[ObservationRow], list[dict[str, Any]]]:
-    """Rows and documents, newest first; `wanted` as `store.read.observations` takes it.
+    """Rows and documents, newest first.
 
-    But `before_id` is as the viewer sees it, as that of the documents. Raises Failure.
+    wanted: as `store.read.observations` takes it, but for where the list begins: as of `filters`.
+    Raises Failure.
     """
     named = [wanted.get(name) for name in ("preemptor", "victim", "pod")]
     spaces = [wanted.get("namespace"), *(pod and pod.partition("/")[0] for pod in named)]
     if any(space and not principal.sees(space) for space in spaces):
         return [], []
-    ends = cursors(principal, Numbered.OBSERVATION, wanted)
-    wanted = {**wanted, "before_id": ends["before_id"], "namespaces": principal.namespaces}
-    rows = listed(principal, lambda: service.store.read.observations(**wanted, limit=limit))
+    asked = filters(service, principal, Numbered.OBSERVATION, wanted)
+    rows: list[ObservationRow] = of_clusters(
+        principal, lambda: service.store.read.observations(**asked, limit=limit), []
+    )
     return rows, [scope.observation(principal, row) for row in rows]
 
 
@@ -552,15 +571,15 @@ def pod_key(pod: Pod) -> str:
 
 
 def in_pages(
-    page: Callable[[int | None, int], Page],
+    page: Callable[[Mapping[str, Any], int], Page],
     before_id: int | None,
     *,
     most: int | None = None,
 ) -> Iterator[dict[str, Any]]:
     """All lines of a list, or at most so many, page by page, newest first.
 
-    page: rows and lines before an id, as the viewer sees it, at most so many. The first one is read
-    at once: a filter that is wrong is an error then, and not in the midst of an answer.
+    page: rows and lines from where a list begins (`filters`), at most so many. The first one is
+    read at once: a filter that is wrong is an error then, and not in the midst of an answer.
     """
     size = _PAGE if most is None else min(most, _PAGE)
 
@@ -575,6 +594,6 @@ def in_pages(
                 asked = min(left, _PAGE)
             if not asked:
                 return
-            rows, lines = page(lines[-1]["id"], asked)
+            rows, lines = page({"before_row": rows[-1].id}, asked)
 
-    return pages(*page(before_id, size))
+    return pages(*page({"before_id": before_id}, size))

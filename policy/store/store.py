@@ -132,6 +132,7 @@ class Store(Rooms):
         timeout: int | None = sql.TIMEOUT_SECONDS,
         trust_connection: bool = False,
         views_only: bool = False,
+        most_mib: int | None = None,
     ) -> SqlResult:
         """Run one statement that reads; `:name` stands for a parameter.
 
@@ -139,6 +140,7 @@ class Store(Rooms):
         can do nothing else, unless `trust_connection` says that whoever wrote the query may do
         all that the role may do. timeout: seconds that the database may take, None for no limit.
         views_only: on SQLite nothing is read but our views; on Postgres the role says what is.
+        most_mib: how large all rows together may be, None for no limit.
         Close the result. Raises StoreError.
         """
         return sql.run(
@@ -148,4 +150,5 @@ class Store(Rooms):
             timeout=timeout,
             trusted=trust_connection,
             views_only=views_only,
+            most_mib=most_mib,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 import shutil
 import socket
@@ -9,12 +10,15 @@ import sqlite3
 import subprocess
 import sys
 import time
+from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from hashlib import sha256
 from hmac import compare_digest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -24,10 +28,21 @@ from policy.server.own_sql import TABLES
 from policy.server.security.tokens import Role, TokenFile, find
 from policy.store import Store
 from tests.support import serving
+from tests.support.builders import a_pod, objects
 from tests.support.serving import Serving, preempts
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+
+FOREIGN = (
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site", "Origin": "http://127.0.0.1"},
+    # Where the address is not https, and where the browser is old.
+    {"Origin": "https://evil.example"},
+    {"Origin": "null"},
+)
+"""What browsers say of a form that another site sends."""
 
 
 @pytest.fixture(scope="module")
@@ -250,6 +265,10 @@ def test_sql_of_a_limited_token_names_no_other_namespace(
         "SELECT 1; DROP TABLE decisions",
         "SELECT :missing",
         "SELECT zeroblob(2000000000)",
+        # One function that nothing stops: texts are short, and so are patterns.
+        "SELECT replace(hex(zeroblob(230000)), '0', 'a')"
+        " LIKE '%' || replace(hex(zeroblob(20000)), '0', 'a') || 'b'",
+        "SELECT instr(hex(zeroblob(5000000)), hex(zeroblob(2000000)) || 'b')",
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n",
         ";",
     ],
@@ -260,6 +279,43 @@ def test_sql_of_a_limited_token_leads_nowhere(
     """Other tables, other files, changes, and what never ends: an error in words."""
     answer = sql(service, secrets["limited"], statement)
     assert (answer.status_code, answer.json()["type"]) == (400, "/api/v1/problems/invalid")
+
+
+@pytest.mark.parametrize("role", ["limited", "viewer", "admin"])
+def test_an_answer_of_sql_has_a_size(service: Serving, secrets: dict[str, str], role: str) -> None:
+    """All of it is held by the process that answers schedulers."""
+    many = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT {})"
+    many += " SELECT hex(zeroblob(500000 + i)) FROM n"
+    large = sql(service, secrets[role], many.format(40))
+    assert (large.status_code, "larger than 32 MiB" in large.text) == (400, True)
+    small = sql(service, secrets[role], many.format(4))
+    assert (small.status_code, len(small.json()["rows"])) == (200, 4)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT name FROM sqlite_master",
+        "SELECT name FROM sqlite_schema",
+        "PRAGMA table_list",
+        "PRAGMA table_info(decisions)",
+        "PRAGMA index_list(decisions)",
+        "SELECT * FROM pragma_table_info('decisions')",
+    ],
+)
+def test_sql_of_views_describes_no_table(
+    service: Serving, secrets: dict[str, str], statement: str
+) -> None:
+    """Neither rows nor columns; an admin may look at both."""
+    for role in ("viewer", "operator"):
+        assert sql(service, secrets[role], statement).status_code == 400
+    if "pragma_" not in statement:
+        assert sql(service, secrets["admin"], statement).status_code == 200
+
+
+def test_sql_of_views_has_functions_of_tables(service: Serving, secrets: dict[str, str]) -> None:
+    found = sql(service, secrets["viewer"], "SELECT value FROM json_each('[1, 2]')").json()
+    assert found["rows"] == [[1], [2]]
 
 
 def test_the_sql_page_of_a_limited_token_has_its_tables(
@@ -350,13 +406,82 @@ def test_a_form_of_another_site_is_refused(service: Serving, secrets: dict[str, 
         plain = client.post("/environments/prod/activate", data=form)
         page = client.get("/environments/prod").text
         token = page.partition('name="form_token" value="')[2].partition('"')[0]
-        foreign = client.post(
-            "/environments/prod/activate",
-            data={**form, "form_token": token},
-            headers={"Sec-Fetch-Site": "cross-site"},
-        )
+        foreign = [
+            client.post(
+                "/environments/prod/activate", data={**form, "form_token": token}, headers=headers
+            )
+            for headers in FOREIGN
+        ]
         api = client.post("/api/v1/environments/prod/activations", json=form)
-        assert [r.status_code for r in (plain, foreign, api)] == [403, 403, 403]
+        assert [r.status_code for r in (plain, *foreign, api)] == [403] * (2 + len(FOREIGN))
+        own = client.post(
+            "/environments/prod/activate",
+            data={**form, "rules": "nope", "form_token": token},
+            headers={"Origin": service.url},
+        )
+        assert (own.status_code, "no shipped rule set" in own.text) == (404, True)
+
+
+def test_a_form_of_another_token_is_refused(service: Serving, secrets: dict[str, str]) -> None:
+    """Browsers send a password again by themselves: what a form carries is of one token."""
+    page = service.get("/environments/prod", headers=bearer(secrets["viewer"])).text
+    others = service.get("/sql", headers=bearer(secrets["operator"])).text
+    tokens = [
+        text.partition('name="form_token" value="')[2].partition('"')[0] for text in (page, others)
+    ]
+    assert len(set(tokens)) == 2
+    form = {"rules": "kube-1.20", "reason": "x", "form_token": tokens[0]}
+    headers = {"Authorization": "Basic " + b64encode(f"x:{secrets['operator']}".encode()).decode()}
+    answer = httpx.post(f"{service.url}/environments/prod/activate", data=form, headers=headers)
+    assert answer.status_code == 403
+
+
+def test_a_link_is_one_address(tmp_path: Path, sqlite_template: Path) -> None:
+    """Also where a cluster has a name that no head may hold as it is."""
+    db, name = str(tmp_path / "policy.db"), "日本 <b>\r\nSet-Cookie: a=b"
+    shutil.copy(sqlite_template, db)
+    with Store.open(serving.filled(db)) as store:
+        for pods in (("a",), ("a", "b")):
+            parts = objects(*[a_pod(pod).priority(1) for pod in pods])
+            store.record.import_objects(name, parts, at_ms=serving.NOW_MS, source="test")
+    service = serving.serve(db, tmp_path)
+    service.ready()
+    path = f"/api/v1/clusters/{quote(name, safe='')}/revisions"
+    first = service.get(f"{path}?limit=1")
+    target = first.headers["Link"].removesuffix('>; rel="next"').removeprefix("<")
+    second = service.get(target)
+    assert ("set-cookie" in first.headers, target.partition("?")[0]) == (False, path)
+    numbers = [one["revision"] for page in (first, second) for one in page.json()["revisions"]]
+    assert (numbers, service.stop()) == ([2, 1], 0)
+
+
+def test_without_tokens_no_form_can_be_guessed(tmp_path: Path, sqlite_template: Path) -> None:
+    """What it carries is of the process."""
+    db = str(tmp_path / "policy.db")
+    shutil.copy(sqlite_template, db)
+    service = serving.serve(serving.filled(db), tmp_path)
+    service.ready()
+    known = hmac.new(b"", b"form ", sha256).hexdigest()
+    form = {"rules": "kube-1.20", "reason": "x", "form_token": known}
+    answer = httpx.post(f"{service.url}/environments/prod/activate", data=form)
+    assert (answer.status_code, service.stop()) == (403, 0)
+
+
+def test_a_stream_ends_with_its_token(service: Serving, secrets: dict[str, str]) -> None:
+    """Within a second or two; what is recorded then is not sent."""
+    file = TokenFile(Path(secrets["file"]))
+    token = file.create("leaving", Role.VIEWER, namespaces=None, now_ms=1)
+    with service.client.stream(
+        "GET", f"{service.url}/api/v1/events", headers=bearer(token), timeout=20
+    ) as answer:
+        lines = answer.iter_lines()
+        assert next(lines).startswith(":")
+        file.revoke("leaving", now_ms=2)
+        time.sleep(1.1)  # as long as the file is not looked at again
+        call = preempts("b")[1]["request"]
+        done = service.post("/extender/preempt", call, headers=bearer(secrets["extender"]))
+        assert done.status_code == 200
+        assert [line for line in lines if line] == []
 
 
 @pytest.mark.parametrize(
@@ -418,12 +543,15 @@ def test_an_address_does_not_break_the_head(service: Serving, secrets: dict[str,
         assert [line for line in lines if line.startswith(b"set-cookie")] == [], path
 
 
-def test_a_login_from_another_site_is_refused(service: Serving, secrets: dict[str, str]) -> None:
+@pytest.mark.parametrize("headers", FOREIGN)
+def test_a_login_from_another_site_is_refused(
+    service: Serving, secrets: dict[str, str], headers: dict[str, str]
+) -> None:
     """It would make somebody's browser work under a token that is not theirs."""
     done = httpx.post(
         service.url + "/login",
         data={"token": secrets["viewer"], "next": "/"},
-        headers={"Sec-Fetch-Site": "cross-site"},
+        headers=headers,
     )
     assert (done.status_code, "set-cookie" in done.headers) == (403, False)
 

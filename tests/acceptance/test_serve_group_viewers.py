@@ -296,7 +296,7 @@ def test_events_for_a_limited_viewer(
         "decided_by": None,
     }
     first, third = (own_number(tokens, number, Numbered.DECISION) for number in (1, 3))
-    cycle = own_number(tokens, 3)
+    cycle, hidden, absent = (own_number(tokens, number) for number in (2, 3, 99_999))
     hit = {
         "id": first,
         "outcome": "preempt",
@@ -319,5 +319,9 @@ def test_events_for_a_limited_viewer(
         (f"0-{cycle},default:{first}-{cycle}", "decision", {**told, **hit}),
         (f"0-{cycle},default:{third}-{cycle}", "decision", {**told, **own}),
     ]
+    # Behind one of others, as behind one that does not exist, everything comes once more.
+    behind = [events(service, tokens["limited"], f"{first}-{n}", 3) for n in (hidden, absent)]
+    assert behind[0] == behind[1]
+    assert [event for _, event, _ in behind[0]] == ["decision", "group", "group"]
     headers = {**bearer(tokens["limited"]), "Last-Event-ID": "0-3"}
     assert service.get("/api/v1/events", headers=headers).status_code == 400

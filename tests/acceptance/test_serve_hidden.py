@@ -20,6 +20,8 @@ from tests.support.live import LIVE
 from tests.support.serving import Serving, preempts
 
 PREFIX = "0077"
+DIGESTS = (f"{PREFIX}1{0:059}", f"{PREFIX}2{0:059}")
+"""Of the first decisions."""
 """With it begins the digest of every decision here. No decision has that number."""
 
 
@@ -59,9 +61,9 @@ def service(
         assert started.post("/extender/preempt", call, headers=headers).status_code == 200
     with closing(sqlite3.connect(db)) as tampered, tampered:
         # Two whose digests begin alike cannot be made in another way.
-        for number in (1, 2):
-            digest = f"sha256:{PREFIX}{number:060}"
-            tampered.execute("UPDATE decisions SET digest = ? WHERE id = ?", (digest, number))
+        for number, digest in enumerate(DIGESTS, start=1):
+            given = (f"sha256:{digest}", number)
+            tampered.execute("UPDATE decisions SET digest = ? WHERE id = ?", given)
     yield started
     assert started.stop() == 0
 
@@ -104,9 +106,11 @@ def test_hidden_is_as_absent_by_number(service: Serving, tokens: dict[str, str],
 @pytest.mark.parametrize(
     ("path", "hidden", "absent"),
     [
-        ("/api/v1/decisions/", f"{PREFIX}0000", "bbbb0000"),
+        ("/api/v1/decisions/", f"{PREFIX}1000", "bbbb1000"),
         ("/api/v1/decisions/", PREFIX, "bbbb"),  # the beginning of two, both hidden
         ("/decisions/", PREFIX, "bbbb"),
+        ("/decisions/", DIGESTS[0], "b" * 64),
+        ("/?cluster=", "default", "nope"),
         ("/api/v1/decisions?cluster=", "default", "nope"),
         ("/decisions?cluster=", "default", "nope"),
         ("/api/v1/export/decisions?cluster=", "default", "nope"),
@@ -127,15 +131,45 @@ def test_hidden_is_as_absent(
     assert whole != told(service, tokens["all"], path, absent)
 
 
-def test_a_beginning_is_that_of_ones_own(service: Serving, tokens: dict[str, str]) -> None:
-    """Decisions that the viewer does not see make it none of more than one."""
-    whole = service.get(
-        f"/api/v1/decisions/{PREFIX}", headers={"Authorization": f"Bearer {tokens['all']}"}
+@pytest.mark.parametrize("space", [" ", "%20", "%09", "%C2%A0", "%E2%80%83"])
+@pytest.mark.parametrize("path", NUMBERS)
+def test_a_number_is_nothing_but_its_digits(
+    service: Serving, tokens: dict[str, str], path: str, space: str
+) -> None:
+    """One of the record, in any disguise, is found neither among one's own nor among all."""
+    for who in ("own", "none", "all"):
+        for wanted in (f"{space}1", f"{space}2", f"2{space}", f"+{space}2", f"0{space}2"):
+            assert told(service, tokens[who], path, wanted)[0] == 404
+
+
+def test_a_list_does_not_begin_at_what_is_hidden(service: Serving, tokens: dict[str, str]) -> None:
+    """Its place among one's own would tell when it was made: it is as one that does not exist."""
+    hidden, own, absent = (
+        serving.shown(tokens["file"], Numbered.DECISION, number) for number in (1, 2, 99_999)
     )
+    for path in ("/api/v1/decisions", "/decisions", "/api/v1/export/decisions"):
+        found = {
+            number: told(service, tokens["own"], f"{path}?after=", str(number))
+            for number in (hidden, own, absent)
+        }
+        assert [found[number][0] for number in (hidden, own, absent)] == [400, 200, 400]
+        assert found[hidden][2].replace(str(hidden), str(absent)) == found[absent][2]
+
+
+def test_a_digest_is_found_whole_by_who_is_limited(
+    service: Serving, tokens: dict[str, str]
+) -> None:
+    """By its beginnings it could be found out digit by digit, and is shown nowhere."""
+    all_of_it = {"Authorization": f"Bearer {tokens['all']}"}
+    whole = service.get(f"/api/v1/decisions/{PREFIX}", headers=all_of_it)
+    beginning = service.get(f"/api/v1/decisions/{DIGESTS[1][:63]}", headers=all_of_it)
     number = serving.shown(tokens["file"], Numbered.DECISION, 2)
     own = told(service, tokens["own"], "/api/v1/decisions/", str(number))
-    found = told(service, tokens["own"], "/api/v1/decisions/", PREFIX)
+    found = told(service, tokens["own"], "/api/v1/decisions/", DIGESTS[1])
+    for beginnings in (PREFIX, DIGESTS[1][:63], f"sha256:{DIGESTS[1][:63]}"):
+        assert told(service, tokens["own"], "/api/v1/decisions/", beginnings)[0] == 404
     assert (whole.status_code != 200, "more than one" in whole.text) == (True, True)
+    assert beginning.status_code == 200
     seen = service.get("/api/v1/decisions", headers={"Authorization": f"Bearer {tokens['own']}"})
     assert [one["id"] for one in seen.json()["decisions"]] == [number]
     assert (found[0], found[2]) == (200, own[2])

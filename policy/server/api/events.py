@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
@@ -69,7 +69,8 @@ class Positions:
 def positions(service: PolicyService, principal: Principal, given: str) -> Positions:
     """Where a stream begins that goes on behind the event `given`; "" for the present.
 
-    What an id does not say is that of the present. Raises Failure.
+    What an id does not say is that of the present. A number that is none of a limited viewer's own,
+    also one of others and one that was removed meanwhile, is before all. Raises Failure.
     """
     if given and not _EVENT_ID.fullmatch(given):
         raise _no_event()
@@ -85,11 +86,22 @@ def positions(service: PolicyService, principal: Principal, given: str) -> Posit
         cluster, _, at = one.rpartition(":")
         decision, session = map(int, at.split("-"))
         begun.of[unquote(cluster)] = Position(decision, session)
-    for seen in (begun.others, *begun.of.values()):
-        of_each = ((Numbered.DECISION, seen.decision), (Numbered.SESSION, seen.session))
-        if any(number and principal.actual(of, number) is None for of, number in of_each):
-            raise _no_event()
+    if principal.limited:
+        known = {at: _known(service, principal, at) for at in (begun.others, *begun.of.values())}
+        begun = Positions(known[begun.others], {name: known[at] for name, at in begun.of.items()})
     return begun
+
+
+def _known(service: PolicyService, principal: Principal, given: Position) -> Position:
+    """Raises Failure for what no viewer is shown as a number."""
+    found = []
+    for of, number in zip((Numbered.DECISION, Numbered.SESSION), given, strict=True):
+        actual = principal.actual(of, number) if number else 0
+        if actual is None:
+            raise _no_event()
+        there = actual and views.knows(service, principal, of, actual)
+        found.append(number if there else 0)
+    return Position(*found)
 
 
 def _no_event() -> Failure:
@@ -117,16 +129,25 @@ _SESSIONS: Final = (("group", cycles.cycles), ("session", batch_sessions.session
 
 
 async def events(
-    service: PolicyService, principal: Principal, seen: Positions
+    service: PolicyService,
+    principal: Principal,
+    seen: Positions,
+    *,
+    still: Callable[[], bool],
 ) -> AsyncIterator[bytes]:
-    """Server-sent events behind `seen`; polled, so that what other processes record is seen too."""
+    """Server-sent events behind `seen`; polled, so that what other processes record is seen too.
+
+    They end when the service does, and where it is no longer `still` for the viewer to see them.
+    """
     yield b": decisions, cycles of pod groups and batch sessions follow\n\n"
     looked: dict[str, int] = {}
     quiet = 0.0
-    while not service.stopping.is_set():
+    while not service.stopping.is_set() and still():
         full = any_new = False
         for head in await in_thread(_moved, service, looked):
             found, whole = await in_thread(_behind, service, principal, head.cluster, seen)
+            if not still():
+                return
             for name, position, line in found:
                 any_new = True
                 seen.of[head.cluster] = position

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import msgspec
 from pydantic import BaseModel, ValidationError
@@ -217,7 +217,9 @@ def _response(request: Request, operation: ApiOperation, result: ApiResult) -> R
     if result.next:
         kept = {k: v for k, v in request.query_params.items() if k not in result.next}
         given = {k: v for k, v in result.next.items() if v is not None}
-        target = f"{request.url.path}?{urlencode({**kept, **given})}"
+        # Not of `request.url`, which leaves line ends out.
+        path = quote(request.scope["path"])
+        target = f"{path}?{urlencode({**kept, **given})}"
         headers["Link"] = f'<{target}>; rel="next"'
     return read(request, result.document, immutable=result.immutable, headers=headers)
 

@@ -69,9 +69,7 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
         def exported(who: Principal, query: Any) -> Lines:
             filters = wanted(query, now_ms=service.clock())
             return in_pages(
-                lambda before, limit: page(
-                    service, who, {**filters, "before_id": before}, limit=limit
-                ),
+                lambda begin, limit: page(service, who, {**filters, **begin}, limit=limit),
                 query.after,
                 most=query.limit,
             )
@@ -94,7 +92,9 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
         query_of(EVENTS, request)
         given = request.headers.get("last-event-id", "")
         begun = await in_thread(events.positions, service, principal, given)
-        following = events.events(service, principal, begun)
+        following = events.events(
+            service, principal, begun, still=lambda: access.principal(request) == principal
+        )
         return StreamingResponse(following, media_type=EVENTS.media_type)
 
     return [

@@ -18,7 +18,7 @@ from policy.server.pages.bars import Bar, bars
 from policy.server.pages.surface import Pages
 from policy.server.security.access import Principal
 from policy.server.service import PolicyService
-from policy.store.read.figures import HOUR_MS
+from policy.store.read.figures import HOUR_MS, Evicted
 from policy.store.record.rule_sets import is_batch
 
 _DAYS: Final = (1, 7)
@@ -117,16 +117,21 @@ def limited(
     preempting = [row for row in rows if row.outcome == "preempt" and not row.is_judgement_only]
     by_hour = Counter(row.now_ms // HOUR_MS * HOUR_MS for row in preempting)
     read = service.store.read
-    evicted = read.evicted_within(
-        cluster or None,
-        since_ms=since_ms,
-        until_ms=until_ms,
-        namespaces=principal.namespaces,
-        limit=health.LINES,
+    evicted = views.of_clusters(
+        principal,
+        lambda: read.evicted_within(
+            cluster or None,
+            since_ms=since_ms,
+            until_ms=until_ms,
+            namespaces=principal.namespaces,
+            limit=health.LINES,
+        ),
+        Evicted(namespaces=(), workloads=()),
     )
-    verdicts = Counter(
-        row.verdict for row in read.observations(limit=_LOOKED_AT, namespaces=principal.namespaces)
+    observed, _ = views.observations(
+        service, principal, {"cluster": cluster or None}, limit=_LOOKED_AT
     )
+    verdicts = Counter(row.verdict for row in observed)
     capped = _LOOKED_AT if len(rows) == _LOOKED_AT else 0
     return {
         "health": None,

@@ -98,12 +98,25 @@ def _to_login(request: Request) -> Response:
 def require_own(access: Access, request: Request, form: dict[str, str]) -> None:
     """Refuse a form that another site sent. Raises Failure."""
     if is_foreign(request) or not access.is_own_form(request, form.get("form_token", "")):
-        raise Failure(403, "not-allowed", "the form is not from a page of this session")
+        raise Failure(
+            403,
+            "not-allowed",
+            "the form is not from a page of this session",
+            help="load the page again, and send it from there",
+        )
 
 
 def is_foreign(request: Request) -> bool:
-    """Does the browser say that another site sent the form?"""
-    return request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none")
+    """Does the browser say that another site sent the form?
+
+    What is no browser says nothing. Browsers leave the one header out where the address is not
+    https, and some do not know it.
+    """
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    if site is not None:
+        return site not in ("same-origin", "none")
+    host = request.headers.get("host", "")
+    return origin is not None and origin.partition("://")[2].lower() != host.lower()
 
 
 def after(request: Request) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hmac
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -98,7 +99,8 @@ class Access:
         self._clock = clock
         self._lock = threading.Lock()
         self._tokens: list[Token] = []
-        self._key = b""
+        # Without tokens it is of the process: what its forms carry is not to be known either.
+        self._key = secrets.token_bytes(32)
         self._numbers: Numbers | None = None
         self._stamp: tuple[int, int] | None = None
         self._looked = 0.0
@@ -162,9 +164,10 @@ class Access:
         return f"{told}.{self._signed('session', told)}"
 
     def form_token(self, request: HTTPConnection) -> str:
-        """What a form of this session has to carry: other sites cannot know it."""
+        """What a form has to carry: neither other sites nor other tokens know it."""
+        secret = _secret(request)
         cookie = request.cookies.get(self.cookie(request), "")
-        return self._signed("form", cookie)
+        return self._signed("form", cookie if secret is None else f"of {secret}")
 
     def is_own_form(self, request: HTTPConnection, given: str) -> bool:
         """Does a form come from a page of this session?"""

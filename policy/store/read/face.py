@@ -50,6 +50,7 @@ class ReadFace(Face):
     """What was recorded: single decisions and sessions, lists, and what reports are made of."""
 
     decision = reads(queries.decision)
+    decision_row = reads(queries.decision_row)
     decisions = reads(queries.decisions)
     decision_ids = reads(queries.decision_ids)
     decisions_by_id = reads(queries.decisions_by_id)

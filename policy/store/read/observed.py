@@ -92,11 +92,7 @@ def observations(
         query = query.where(or_(o.node == node, _group_took(node, wanted.get("namespaces"))))
     if (before_id := wanted.get("before_id")) is not None:
         last = OBSERVATIONS.alias("last").c
-        begin = select(last.now_ms).where(last.id == before_id)
-        if (among := wanted.get("namespaces")) is not None:
-            # A place in the list is one of the list: where one of others stands, their time shows.
-            begin = begin.where(_concerns(last.id, last.preemptor_namespace, among))
-        then = begin.scalar_subquery()
+        then = select(last.now_ms).where(last.id == before_id).scalar_subquery()
         query = query.where(or_(o.now_ms < then, and_(o.now_ms == then, o.id < before_id)))
     equal = {name: wanted.get(name) for name in ("preemptor", "verdict", "confidence")}
     query = query.filter_by(**{name: value for name, value in equal.items() if value is not None})

@@ -64,6 +64,7 @@ _HYPOTHETICAL: Final = sql_text("decisions.hypothetical")
 _WOULD_PREEMPT: Final = sql_text("decisions.victim_count > 0 AND decisions.outcome <> 'preempt'")
 _WITHOUT_VICTIMS: Final = frozenset(Outcome) - {Outcome.PREEMPT}
 _DIGEST: Final = re.compile(r"(?:sha256:)?[0-9a-f]{4,64}")
+_WHOLE_DIGEST: Final = re.compile(r"(?:sha256:)?[0-9a-f]{64}")
 
 
 class DecisionFilter(TypedDict, total=False):
@@ -127,9 +128,9 @@ def _answer() -> ColumnElement[str]:
     return case((asked, func.coalesce(call.scalar_subquery(), "")), else_="")
 
 
-def is_digest(text: str) -> bool:
-    """Does it look like a digest, or the beginning of one?"""
-    return _DIGEST.fullmatch(text) is not None
+def is_digest(text: str, *, whole: bool = False) -> bool:
+    """Does it look like a digest, or, where it need not be whole, the beginning of one?"""
+    return (_WHOLE_DIGEST if whole else _DIGEST).fullmatch(text) is not None
 
 
 def digest_range(prefix: str) -> tuple[str, str]:
@@ -432,26 +433,25 @@ def victims_of(connection: Connection, decisions: Sequence[int]) -> dict[int, tu
 def _find(
     connection: Connection, wanted: int | str, namespaces: Collection[str] | None
 ) -> dict[str, Any]:
-    text = str(wanted).strip()
     # Those of other namespaces are not found, rather than found and refused: an answer about one
     # would be another than about none, if only by how long it takes.
     among = _base() if namespaces is None else _base().where(_concerns(namespaces))
-    if re.fullmatch(r"[0-9]{1,18}", text):
-        found = connection.execute(among.where(DECISIONS.c.id == int(text))).first()
+    if isinstance(wanted, int):
+        found = connection.execute(among.where(DECISIONS.c.id == wanted)).first()
         if found is not None:
             return found._asdict()
-    if isinstance(wanted, str) and is_digest(text):
-        low, high = digest_range(text)
+    elif is_digest(wanted):
+        low, high = digest_range(wanted)
         query = among.where(DECISIONS.c.digest >= low, DECISIONS.c.digest < high)
         matches = connection.execute(query.order_by(DECISIONS.c.id.desc()).limit(2)).all()
         if len({row.digest for row in matches}) > 1:
             raise InvalidValue(
-                f"`{text}` is the beginning of more than one decision digest",
+                f"`{wanted}` is the beginning of more than one decision digest",
                 help="give more of it, or the number of the decision",
             )
         if matches:
             return matches[0]._asdict()
-    raise no_decision(text)
+    raise no_decision(wanted)
 
 
 def no_decision(wanted: int | str) -> NotFound:
@@ -467,6 +467,13 @@ def _concerns(namespaces: Collection[str]) -> ColumnElement[bool]:
     v = VICTIMS.c
     theirs = select(1).where(v.decision_id == DECISIONS.c.id, v.namespace.in_(namespaces)).exists()
     return or_(DECISIONS.c.preemptor_namespace.in_(namespaces), theirs)
+
+
+def decision_row(
+    connection: Connection, number: int, *, namespaces: Collection[str] | None = None
+) -> DecisionRow:
+    """A decision by number, as lists show it. `namespaces` and errors as of `decision`."""
+    return DecisionRow.of(_find(connection, number, namespaces))
 
 
 def decision(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, Final, Self
 
 from sqlalchemy import Connection, CursorResult, text
@@ -28,6 +29,7 @@ from policy.store.errors import (
     first_line,
     sqlstate,
 )
+from policy.store.read.bounds import within
 from policy.store.read.privileges import functions_with_effects, powers
 from policy.store.read.sqlite_reading import columns_of, only_reading, require_views
 from policy.store.read.stoppable import OutOfTime, Stoppable
@@ -83,17 +85,18 @@ def run(
     timeout: int | None = TIMEOUT_SECONDS,
     trusted: bool = False,
     views_only: bool = False,
+    most_mib: int | None = None,
 ) -> SqlResult:
     """Run one statement that reads. Raises StoreError for any other, and for a wrong one.
 
     timeout: seconds that the database may take for all rows together; None for no limit.
     trusted: whoever wrote the query may do what the connection may do.
     views_only: no table is read but by way of our views. On SQLite; on Postgres it is for the
-    connection's role to say what may be read.
+    connection's role to say what may be read. most_mib: how large all rows together may be.
     """
     if not query.strip().rstrip(";").strip():
         raise InvalidValue("the query is empty", help='for example "SELECT * FROM v_preemptions"')
-    reader = _Reader(url, timeout=timeout)
+    reader = _Reader(url, timeout=timeout, most_mib=most_mib)
     try:
         found = reader.execute(query, parameters, trusted=trusted, views_only=views_only)
         return SqlResult(reader, found)
@@ -105,8 +108,9 @@ def run(
 class _Reader:
     """A connection that reads, and the one query that runs on it."""
 
-    def __init__(self, url: URL, *, timeout: int | None) -> None:
+    def __init__(self, url: URL, *, timeout: int | None, most_mib: int | None) -> None:
         self._url = url
+        self._most_mib = most_mib
         self._timeout = timeout
         self._database = Database(url, read_only=True, create=False)
         try:
@@ -145,10 +149,12 @@ class _Reader:
     def rows(self, found: CursorResult[Any]) -> Iterator[tuple[Any, ...]]:
         """All rows, fetched in pieces as they are asked for."""
 
+        source = within(iter(found.fetchone, None), self._most_mib)
+
         def piece() -> list[tuple[Any, ...]]:
             until = time.monotonic() + _BATCH_SECONDS
             rows: list[tuple[Any, ...]] = []
-            while len(rows) < _BATCH and (row := found.fetchone()) is not None:
+            for row in islice(source, _BATCH):
                 rows.append(tuple(row))
                 if time.monotonic() > until:
                     break

@@ -15,10 +15,15 @@ from typing import Final
 from policy.store.errors import InvalidValue
 
 _MISSING: Final = re.compile(r"no such table: (?:main\.)?(.+)")
-_BESIDE: Final = frozenset({"json_each", "json_tree", "sqlite_master"})
-"""Table-valued functions of their arguments alone, and what SQLite reads to make them."""
+_BESIDE: Final = frozenset({"json_each", "json_tree"})
+"""Table-valued functions of their arguments alone."""
+_OF_FUNCTIONS: Final = ("sqlite_master", "ROWID")
+"""What SQLite reads to make them."""
 _VALUE_BYTES: Final = 256 << 20
 """Longest text, and longest row, that SQLite makes for a query; Postgres' own limit is 1 GB."""
+_PATTERN_BYTES: Final = 1000
+"""Longest pattern of LIKE and GLOB. SQLite can be stopped between functions only, and one that
+compares two long texts would take hours."""
 _READING: Final = frozenset(
     {
         sqlite3.SQLITE_SELECT,
@@ -34,28 +39,35 @@ _UNSAFE_FUNCTIONS: Final = frozenset({"fts3_tokenizer", "load_extension"})
 """They give or take addresses of the process's memory, and code of other files."""
 
 
-def only_reading(raw: sqlite3.Connection, *, among: Collection[str] | None = None) -> None:
+def only_reading(
+    raw: sqlite3.Connection,
+    *,
+    among: Collection[str] | None = None,
+    value_bytes: int = _VALUE_BYTES,
+) -> None:
     """Have SQLite refuse what `mode=ro` and `query_only` allow: other files, other settings.
 
-    among: names of tables, in lower case, that alone are read; None for all.
+    among: names of tables, in lower case, that alone are read, and not described either; None for
+    all. value_bytes: of the longest text, and the longest row, also of one that is only read.
     """
 
     def authorize(action: int, name: str | None, second: str | None, *_: object) -> int:
         if action == sqlite3.SQLITE_FUNCTION and second in _UNSAFE_FUNCTIONS:
             return sqlite3.SQLITE_DENY
         hidden = among is not None and name and name.lower() not in among
-        if action == sqlite3.SQLITE_READ and hidden:
+        if action == sqlite3.SQLITE_READ and hidden and (name, second) != _OF_FUNCTIONS:
             return sqlite3.SQLITE_DENY
         allowed = (
             action in _READING
-            or (action == sqlite3.SQLITE_PRAGMA and name in _READING_PRAGMAS)
+            or (action == sqlite3.SQLITE_PRAGMA and among is None and name in _READING_PRAGMAS)
             # What SQLite asks for a table-valued function such as `json_each`; an UPDATE of the
             # user's it refuses by itself.
             or (action == sqlite3.SQLITE_UPDATE and name == "sqlite_master")
         )
         return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
-    raw.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _VALUE_BYTES)
+    raw.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, value_bytes)
+    raw.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, _PATTERN_BYTES)
     raw.set_authorizer(authorize)
 
 
