@@ -39,6 +39,9 @@ from policy.rules.ruleset import Verdict
 Offer = Sequence[OfferedNode]
 
 _NO_LIMIT: Final = np.iinfo(np.int64).max
+_MOST_VIOLATIONS: Final = np.iinfo(np.int32).max
+"""Of budgets, by the count of the scheduler or of another extender, in which every int64 may stand:
+as many as cannot be, and so few that totals of all decisions can add them up."""
 _NO_ROWS: Final = np.zeros(0, dtype=np.int64)
 
 
@@ -154,7 +157,9 @@ def _located(snapshot: Snapshot, offer: Offer) -> tuple[_Offered, dict[str, str]
         nodes=nodes,
         victims=rows,
         counts=counts,
-        pdb_violations=np.array([one.pdb_violations for one in offer], dtype=np.int64),
+        pdb_violations=np.array(
+            [min(one.pdb_violations, _MOST_VIOLATIONS) for one in offer], dtype=np.int64
+        ),
     )
     return every.only(~unknown).once(), left_out
 

@@ -273,6 +273,11 @@ class StateTracker:
         return self._ahead[-1].leads_to if self._ahead else self.state
 
     @property
+    def under_way(self) -> bool:
+        """Is a commit waited for?"""
+        return bool(self._ahead)
+
+    @property
     def committed(self) -> State:
         """The newest state that is recorded; may be read by any thread."""
         rows, state = tuple(self._ahead), self.state

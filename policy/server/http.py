@@ -193,9 +193,18 @@ _POOL: Final = anyio.CapacityLimiter(8)
 """Decisions and SQL run in so many threads; the event loop only reads, writes and waits."""
 
 
+_EXTENDER_POOL: Final = anyio.CapacityLimiter(4)
+"""Threads of schedulers' calls: no page and no query holds them up."""
+
+
 async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run blocking work in the bounded pool."""
     return await anyio.to_thread.run_sync(partial(work, *args, **kwargs), limiter=_POOL)
+
+
+async def in_extender_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """The same in that of schedulers' calls."""
+    return await anyio.to_thread.run_sync(partial(work, *args, **kwargs), limiter=_EXTENDER_POOL)
 
 
 # --- around every route ---------------------------------------------------------------------------

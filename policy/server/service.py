@@ -132,11 +132,9 @@ class PolicyService:
         """For SQL of users."""
         return self._reader or self.store
 
-    def has_environment(self, name: str) -> bool:
-        """Is there such an environment? One that has a desk is not looked up again."""
-        if self.desks.has(name):
-            return True
-        return any(row.name == name for row in self.store.read.environments())
+    def environments(self) -> frozenset[str]:
+        """Names of all environments. Raises StoreError."""
+        return frozenset(row.name for row in self.store.read.environments())
 
     def problem(self) -> str:
         """Why the service cannot decide now; "" where it can.

@@ -54,6 +54,10 @@ class Unavailable(StoreError):
     """The database cannot do it now. The message names the database, and where it is."""
 
 
+class ConnectionLost(Unavailable):
+    """The connection broke. What was being committed is in the database, or it is not."""
+
+
 class StaleRevision(Conflict):
     """The cluster moved on since the snapshot was taken: decide again on the new state."""
 
@@ -162,6 +166,8 @@ def _translate(exc: SQLAlchemyError, url: URL) -> Unavailable:
     line = first_line(exc, url)
     where = shown(url)
     lowered = line.lower()
+    if connection_lost(exc):
+        return ConnectionLost(f"database `{where}`: {line}", help=_connecting_help(exc, lowered))
     if "database is locked" in lowered:
         return Unavailable(
             f"database `{where}` stayed locked by another process",

@@ -162,7 +162,7 @@ def test_a_decision_says_what_the_scheduler_was_answered(
     assert ("what the rules would have done" in page) is only_judged
     assert ("what the rules would have done" in told) is only_judged
     with Store.open(database_url) as store:
-        stored = store.read.decision("1")
+        stored = store.read.decision(1)
         assert (stored.row.node, stored.row.revision is None) == ("n0", only_judged)
         assert [found.verdict for found in replay_all(store, [1])] == [ReplayVerdict.EQUAL]
         assert store.ledger.verify().ok
@@ -180,7 +180,7 @@ def test_a_victim_that_is_offered_twice_is_answered_once(database_url: str, star
     ((node, answered),) = service.preempt(request).items()
     assert service.stop() == 0
     with Store.open(database_url) as store:
-        stored = store.read.decision("1")
+        stored = store.read.decision(1)
     recorded = [victim.uid for victim in stored.record.victims]
     assert (stored.row.node, recorded) == (node, answered)
     assert len(answered) == len(set(answered)) < len(offered(request)[node])

@@ -64,6 +64,17 @@ def test_the_rules_rank_what_was_offered() -> None:
     assert told(found) == ("preempt", "n2", ["on-n2"], {})
 
 
+@pytest.mark.parametrize(
+    ("given", "counted"),
+    [(2**63 - 1, 2**31 - 1), (2**31 - 1, 2**31 - 1), (7, 7), (-(2**63), 0)],
+)
+def test_a_count_of_violations_can_be_summed_up(given: int, counted: int) -> None:
+    """Another extender may have set it to anything; totals of all decisions have to hold it."""
+    node = a_node("n1").cpu(2).running(low("a"))
+    found = offered(node, HIGH, offer={"n1": ["a"]}, violations={"n1": given})
+    assert [candidate.pdb_violations for candidate in found.candidates] == [counted]
+
+
 def test_a_denied_victim_rules_its_node_out() -> None:
     nodes = (
         a_node("n1").cpu(2).running(low("gold", preemption="never")),

@@ -101,13 +101,16 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 BAD_REQUEST: Final = "bad-request"
+NO_ENVIRONMENT: Final = "no-environment"
 NO_RULES: Final = "no-rules"
 OVERLOAD: Final = "overload"
 STORE: Final = "store"
+IN_DOUBT: Final = "in-doubt"
 INTERNAL: Final = "internal"
 UNFORESEEN: Final = "unforeseen"
-"""Kinds of failures: the call is wrong; its environment has no rules; too many calls; the database;
-an error of the system; one that was not foreseen, which the log has."""
+"""Kinds of failures: the call is wrong; there is no such environment, or it has no rules; too many
+calls; the database; the same, where it may have taken the decision; an error of the system; one
+that was not foreseen, which the log has."""
 
 ToDesks = Begin | Call | Body | GiveUp | Ending | Stop
 FromDesks = Answered | Failed | BodyNeeded | GivenUp | Status

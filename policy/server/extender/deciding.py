@@ -27,7 +27,7 @@ from policy.scheduling.effects import changes_of
 from policy.scheduling.state import Contended, Proposal, State, StateMoved, StateTracker
 from policy.server.extender.brought import BodyNeeded, preemptor_brought, victims_brought
 from policy.server.extender.record_channel import DecidedCall
-from policy.server.extender.recorder import Recorder, RulesMoved
+from policy.server.extender.recorder import InDoubt, Recorder, RulesMoved
 from policy.server.extender.warming import warmed
 from policy.server.extender.wire import BadRequest, PreemptRequest
 from policy.server.tracing import UNTRACED, Trace
@@ -169,8 +169,10 @@ class Decider:
         self.see_off()
 
     def settle_if_done(self) -> None:
-        """Keep nothing of decisions whose commit has ended."""
+        """Keep nothing of decisions whose commit has ended. Raises StoreError, Contended."""
         self._tracker.settle_if_done()
+        if self._returned and not self._tracker.under_way:
+            self.see_off()
 
     def see_off(self) -> None:
         """Let pods be gone or bound again that were waiting for a decision alone.
@@ -206,9 +208,13 @@ class Decider:
                 continue
             assert isinstance(decided, Future)  # it was not withdrawn, and waits for nothing
             try:
-                return decided.result()
+                answered = decided.result()
             except StateMoved as exc:
                 failure = Contended(str(exc))
+                continue
+            # Its pod was there for this decision alone, and may run by now.
+            self.settle()
+            return answered
         assert failure is not None
         raise failure
 
@@ -419,7 +425,8 @@ class _Attempt:
         """Called by the thread that waited for the commit, when that has ended."""
         question, failure = self.question, commit.exception()
         if failure is not None:
-            question.reopen()
+            if not isinstance(failure, InDoubt):  # no other answer may be given
+                question.reopen()
             if isinstance(failure, StateMoved):
                 question.again(self.taken)
             self.answered.set_exception(failure)

@@ -33,11 +33,11 @@ from policy.server.extender.deciding import (
     WaitingRequest,
 )
 from policy.server.extender.news import News
-from policy.server.extender.recorder import Recorder
+from policy.server.extender.recorder import InDoubt, Recorder
 from policy.server.extender.spool import Spool, SpooledCall, Waiting
 from policy.server.extender.wire import BadRequest, PreemptRequest, answer, read_preempt
 from policy.store import Store, StoreError
-from policy.store.errors import NoActiveRules
+from policy.store.errors import NoActiveRules, NotFound, Unavailable
 from policy.store.model.decisions import CallAnswer, CallMode, ServedCall
 
 log = logging.getLogger("policy.server")
@@ -93,6 +93,7 @@ class Desk:
         self._calls: queue.Queue[PreemptCall | _Signal] = queue.Queue(_WAITING)
         self._stopping = threading.Event()
         self._news = News()
+        self._spool_problem = ""  #: why spooled calls are not recorded, as the log has it
         self._decider: Decider | None = None
         self._held: dict[WaitingRequest, PreemptCall] = {}  #: calls that wait for a newer state
         self._again: deque[PreemptCall] = deque()  #: calls on a state that had moved
@@ -143,7 +144,7 @@ class Desk:
                     self._calls.put_nowait(_Signal.MOVED)
 
     def _work(self) -> None:
-        with suppress(NoActiveRules):  # every call is answered with it
+        with suppress(NoActiveRules, NotFound):  # every call is answered with it
             self._ready()
         self._changed()
         while True:
@@ -155,8 +156,7 @@ class Desk:
             self._serve_again()
             if isinstance(taken, PreemptCall):
                 self._serve(taken)
-            if self._decider is not None:
-                self._decider.settle_if_done()
+            self._tidy()
             if taken is _Signal.STOP:
                 self._put_again()
                 self._settle()
@@ -167,6 +167,15 @@ class Desk:
             del taken  # its body is not kept until the next call comes
             if time.monotonic() - self._looked > self._pause:
                 self._look_around()
+
+    def _tidy(self) -> None:
+        """Keep nothing of calls whose commit has ended."""
+        try:
+            if self._decider is not None:
+                self._decider.settle_if_done()
+        except (StoreError, Contended) as exc:  # tried again when it looks around
+            self.problem = str(exc)
+            self._changed()
 
     def _settle(self) -> None:
         if self._decider is None:
@@ -193,7 +202,8 @@ class Desk:
     def _ready(self) -> Decider | None:
         """Who decides, with the state; None, with `problem`, where it cannot be loaded.
 
-        Raises NoActiveRules: then nothing is known to be amiss with the database.
+        Raises NoActiveRules, and NotFound where there is no such environment: then nothing is known
+        to be amiss with the database.
         """
         if self._decider is None:
             try:
@@ -209,8 +219,11 @@ class Desk:
                 self.problem = ""
             except StoreError as exc:
                 self.problem = exc.message
-                if isinstance(exc, NoActiveRules):
+                if isinstance(exc, NoActiveRules) or self._is_none(exc):
                     raise
+            except Exception as exc:
+                log.exception("the desk of `%s` could not be prepared", self._environment)
+                self.problem = _unforeseen(exc)
         return self._decider
 
     def _look_around(self) -> None:
@@ -222,7 +235,7 @@ class Desk:
         self._looked = time.monotonic()
         try:
             decider = self._ready()
-        except NoActiveRules as exc:
+        except (NoActiveRules, NotFound) as exc:
             self._let_go(exc)
             decider = None
         if decider is None:
@@ -235,13 +248,14 @@ class Desk:
                 decider.refresh()
             decider.see_off()
             self._put_again()
-            for waiting in self._spool.waiting(self._environment):
-                self._record_late(decider, waiting)
-                if not self._calls.empty() or self._stopping.is_set():
-                    break
             self.problem = ""
+            self._record_spooled(decider)
         except (StoreError, Contended) as exc:
             self.problem = str(exc)
+        except Exception as exc:
+            # The outermost frame of this thread: what was not foreseen must not end the desk.
+            log.exception("the desk of `%s` could not look around", self._environment)
+            self.problem = _unforeseen(exc)
         self._changed()
 
     def _serve_again(self) -> None:
@@ -337,7 +351,13 @@ class Desk:
 
     # --- what could not be recorded in time ----------------------------------------------------
 
-    def _let_go(self, reason: NoActiveRules) -> None:
+    def _is_none(self, exc: StoreError) -> bool:
+        """Is there no such environment? A call is also kept for one that could not be looked up."""
+        if not isinstance(exc, NotFound):
+            return False
+        return self._environment not in {row.name for row in self._store.read.environments()}
+
+    def _let_go(self, reason: NoActiveRules | NotFound) -> None:
         """Keep no spooled call of an environment without rules: none of them can be judged.
 
         They were spooled while the database did not even say that there are none.
@@ -345,6 +365,31 @@ class Desk:
         for waiting in self._spool.waiting(self._environment):
             log.warning("a spooled call is in no record: %s", reason)
             self._spool.done(waiting)
+
+    def _record_spooled(self, decider: Decider) -> None:
+        """Record the calls that wait in the spool, as long as no scheduler waits for an answer.
+
+        One that cannot be recorded does not hold up those behind it, and a folder that cannot be
+        written no calls that are to be decided. Raises StoreError where the database is away,
+        Contended.
+        """
+        problem = ""
+        try:
+            for waiting in self._spool.waiting(self._environment):
+                try:
+                    self._record_late(decider, waiting)
+                except (Unavailable, InDoubt, Contended, OSError):
+                    raise
+                except Exception:
+                    kept = self._spool.set_aside(waiting)
+                    log.exception("a spooled call cannot be recorded; it is kept in `%s`", kept)
+                if not self._calls.empty() or self._stopping.is_set():
+                    break
+        except OSError as exc:
+            problem = str(exc)
+        if problem and problem != self._spool_problem:
+            log.error("spooled calls of `%s` are not recorded: %s", self._environment, problem)
+        self._spool_problem = problem
 
     def _record_late(self, decider: Decider, waiting: Waiting) -> None:
         """Record a spooled call: what was answered, and what is decided now."""
@@ -365,6 +410,10 @@ class Desk:
         except (BadRequest, DecisionError) as exc:
             log.warning("a spooled call is no question that can be decided: %s", exc)
         self._spool.done(waiting)
+
+
+def _unforeseen(exc: Exception) -> str:
+    return f"an error that was not foreseen ({type(exc).__name__})"
 
 
 def _question(call: PreemptCall) -> WaitingRequest:

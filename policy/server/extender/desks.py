@@ -40,6 +40,10 @@ class NoDecision(Exception):  # for the record in the words of its text
         self.text = text
 
 
+class InDoubt(Exception):  # what happened, not what went wrong
+    """The call was decided and recorded, or it was not: the connection to the database broke."""
+
+
 class _WaitingCall(NamedTuple):
     body: bytes
     reply: asyncio.Future[_Reply]
@@ -97,8 +101,8 @@ class Desks:
         body: of the call, which goes to the process where it is needed.
 
         Raises NoDecision: nothing will be recorded as the call's answer, or nothing was heard for
-        twice as long as the call may take. Raises BadRequest, and Failure where the environment
-        has no rules, or where it is not known what became of the call.
+        twice as long as the call may take. Raises InDoubt, BadRequest, and Failure where the
+        environment has no rules, or where the process has ended.
         """
         try:
             if self._writer is None:
@@ -132,10 +136,14 @@ class Desks:
                 raise NoDecision("deadline", f"no decision was recorded {within}")
             case Failed(kind=channel.BAD_REQUEST):
                 raise BadRequest(reply.text)
+            case Failed(kind=channel.NO_ENVIRONMENT):
+                raise Failure(404, "not-found", reply.text)
             case Failed(kind=channel.NO_RULES):
                 # Not an outage that passes: no rules are active here, so there is nothing
                 # to record later either.
                 raise Failure(409, "conflict", reply.text, help=reply.help)
+            case Failed(kind=channel.IN_DOUBT):
+                raise InDoubt
             case Failed(kind=channel.UNFORESEEN):
                 raise unforeseen()
         raise NoDecision(reply.kind, reply.text)

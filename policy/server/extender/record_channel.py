@@ -83,6 +83,13 @@ class CallsFailed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     unavailable: bool  #: is the database away?
 
 
+class CallsInDoubt(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The connection broke while they were committed: all of them are recorded, or none."""
+
+    calls: list[int]
+    text: str
+
+
 class CallsBroken(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """An error that was not foreseen, which the log has; nothing was written."""
 
@@ -91,7 +98,7 @@ class CallsBroken(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 ToRecorder = Begin | DecidedCall | Claimed
-FromRecorder = Claim | CallsRecorded | CallsOvertaken | CallsFailed | CallsBroken
+FromRecorder = Claim | CallsRecorded | CallsOvertaken | CallsFailed | CallsInDoubt | CallsBroken
 
 _TO_RECORDER: Final = msgspec.msgpack.Decoder(prepared(ToRecorder))
 _FROM_RECORDER: Final = msgspec.msgpack.Decoder(prepared(FromRecorder))

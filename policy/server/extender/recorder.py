@@ -21,6 +21,7 @@ from policy.server.extender.record_channel import (
     Begin,
     CallsBroken,
     CallsFailed,
+    CallsInDoubt,
     CallsOvertaken,
     CallsRecorded,
     Claim,
@@ -39,6 +40,10 @@ _EXIT_SECONDS: Final = 1.0
 
 class RulesMoved(StateMoved):
     """Another rule set is active by now."""
+
+
+class InDoubt(StoreError):
+    """The connection to the database broke during the commit: it is recorded, or it is not."""
 
 
 class RecorderError(Exception):
@@ -81,9 +86,9 @@ class Recorder:
 
         The future raises StateMoved where nothing was written and the call is to be decided again,
         as RulesMoved where other rules are active; StoreError where the database could not take
-        it; RecorderError. claim: comes before the commit; where it raises GivenUp, nothing is
-        written of what shares the transaction. It is called by the thread that completes the
-        future.
+        it, as InDoubt where it may have taken it all the same; RecorderError. claim: comes before
+        the commit; where it raises GivenUp, nothing is written of what shares the transaction. It
+        is called by the thread that completes the future.
         """
         recorded: Future[Recorded] = Future()
         number = next(self._numbers)
@@ -136,7 +141,7 @@ class Recorder:
         return True
 
 
-def _failure(message: CallsOvertaken | CallsFailed | CallsBroken) -> Exception:
+def _failure(message: CallsOvertaken | CallsFailed | CallsInDoubt | CallsBroken) -> Exception:
     match message:
         case CallsOvertaken():
             kind = RulesMoved if message.other_rules else StateMoved
@@ -144,6 +149,8 @@ def _failure(message: CallsOvertaken | CallsFailed | CallsBroken) -> Exception:
         case CallsFailed():
             of = Unavailable if message.unavailable else StoreError
             return of(message.message, help=message.help)
+        case CallsInDoubt():
+            return InDoubt(message.text)
         case CallsBroken():
             return RecorderError(message.text)
 

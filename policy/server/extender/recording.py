@@ -29,6 +29,7 @@ from policy.server.extender.record_channel import (
     Begin,
     CallsBroken,
     CallsFailed,
+    CallsInDoubt,
     CallsOvertaken,
     CallsRecorded,
     Claim,
@@ -37,7 +38,7 @@ from policy.server.extender.record_channel import (
     FromRecorder,
 )
 from policy.store import StaleRevision, Store, StoreError
-from policy.store.errors import Unavailable
+from policy.store.errors import ConnectionLost, Unavailable
 from policy.store.model.decisions import Origin, Recorded
 from policy.store.record.decisions import DecidedPod
 from policy.store.record.environments import RuleSetChanged
@@ -188,6 +189,7 @@ class _Writer:
         self._changed = threading.Condition()  #: is there something that waits, or the end?
         self._ending = False
         self._begun = 0.0  #: when the last transaction began
+        self._granted = False  #: were the calls claimed, so that all that is left is the commit?
         self._behind = 0  #: calls that waited for their decision when its last one was made
         name = f"record {environment}"
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
@@ -233,11 +235,16 @@ class _Writer:
     def _result(self, together: Sequence[_Sent]) -> FromRecorder:
         """What becomes of the calls, when their transaction has ended."""
         calls = [sent.number for sent in together]
+        self._granted = False
         try:
             return CallsRecorded(calls=calls, recorded=self._recorded(together, calls))
         except (StaleRevision, RuleSetChanged, GivenUp) as exc:
             other_rules = isinstance(exc, RuleSetChanged)
             return CallsOvertaken(calls=calls, text=str(exc), other_rules=other_rules)
+        except ConnectionLost as exc:
+            if self._granted:
+                return CallsInDoubt(calls=calls, text=exc.message)
+            return CallsFailed(calls=calls, message=exc.message, help=exc.help, unavailable=True)
         except StoreError as exc:
             away = isinstance(exc, Unavailable)
             return CallsFailed(calls=calls, message=exc.message, help=exc.help, unavailable=away)
@@ -274,6 +281,7 @@ class _Writer:
         def granted() -> None:
             if not claim.result():
                 raise GivenUp
+            self._granted = True
 
         return granted
 

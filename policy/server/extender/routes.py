@@ -11,16 +11,16 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import Final, ParamSpec, TypeVar
+from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from policy.server.config import OnFailure
-from policy.server.extender import wire
+from policy.server.extender import channel, wire
 from policy.server.extender.channel import Call
-from policy.server.extender.desks import NoDecision
+from policy.server.extender.desks import InDoubt, NoDecision
 from policy.server.extender.spool import SpooledCall, SpoolFull
 from policy.server.http import (
     EXTENDER_BYTES,
@@ -28,12 +28,13 @@ from policy.server.http import (
     Failure,
     Room,
     body_of,
-    in_thread,
+    in_extender_thread,
 )
 from policy.server.security.access import Access, Principal
 from policy.server.security.tokens import Role
 from policy.server.service import PolicyService
 from policy.server.tracing import TRACE, UNTRACED, Trace
+from policy.store import StoreError
 from policy.store.model.decisions import CallAnswer, CallMode
 
 log = logging.getLogger("policy.server")
@@ -46,6 +47,12 @@ _PATIENCE: Final = 0.75
 """Part of the deadline that a call may wait for a newer state; the rest is to decide and record."""
 _SHORT: Final = 1 << 20
 """Bodies below are read at once, in a millisecond or two; others in a thread, beside what waits."""
+
+
+_IN_DOUBT: Final = (
+    "the connection to the database broke when the decision was committed; whether the call was"
+    " decided is in the record"
+)
 
 
 def routes(service: PolicyService, access: Access) -> list[Route]:
@@ -68,6 +75,8 @@ class ExtenderEndpoint:
         self._service = service
         self._access = access
         self._room = Room(EXTENDER_ROOM)
+        #: names of environments, asked for by the newest call for one that has no desk
+        self._looking_up: asyncio.Future[frozenset[str]] | None = None
 
     async def serve(self, request: Request) -> Response:
         """One call of one of the verbs."""
@@ -84,14 +93,16 @@ class ExtenderEndpoint:
         outcome = "refused"
         try:
             caller = self._caller(request)
+            asked = time.monotonic()
             environment = await self._environment(request)
+            waited = time.monotonic() - asked
             body = await body_of(request, limit=EXTENDER_BYTES, take=take)
             if verb == "preempt":
                 answer, outcome = await self._preempt(
-                    environment, caller, body, request.scope[TRACE]
+                    environment, caller, body, request.scope[TRACE], waited=waited
                 )
             else:
-                answer, outcome = await _read(_about_nodes, verb, body), "passed"
+                answer, outcome = await _read(_about_nodes, body, verb), "passed"
         except wire.BadRequest as exc:
             raise Failure(400, "bad-request", str(exc)) from exc
         finally:
@@ -121,6 +132,10 @@ class ExtenderEndpoint:
         return caller
 
     async def _environment(self, request: Request) -> str:
+        """The environment that a call is for. Raises Failure where there is none.
+
+        Where the database does not say so in time the desk will.
+        """
         named: str = request.path_params.get("environment", self._service.config.environment)
         if not named:
             raise Failure(
@@ -129,22 +144,31 @@ class ExtenderEndpoint:
                 "the path names no environment, and the service was started without one",
                 help="use /extender/ENVIRONMENT as `urlPrefix`, or start with --environment",
             )
-        if named == self._service.config.environment:
+        if named == self._service.config.environment or self._service.desks.has(named):
             return named
-        if not await in_thread(self._service.has_environment, named):
+        if self._looking_up is None or self._looking_up.done():
+            self._looking_up = asyncio.ensure_future(in_extender_thread(self._service.environments))
+            self._looking_up.add_done_callback(_heard)
+        try:
+            # Those who come meanwhile wait for the same answer: it takes one thread.
+            seconds = self._service.config.deadline_ms / 1000
+            async with asyncio.timeout(seconds):
+                there = await asyncio.shield(self._looking_up)
+        except (TimeoutError, StoreError):
+            return named
+        if named not in there:
             raise Failure(404, "not-found", f"there is no environment `{named[:80]}`")
         return named
 
     async def _preempt(
-        self, environment: str, caller: Principal, body: bytes, trace: Trace
+        self, environment: str, caller: Principal, body: bytes, trace: Trace, *, waited: float
     ) -> tuple[bytes, str]:
+        """waited: seconds that it took to look the environment up."""
         config = self._service.config
         enforce = config.mode is CallMode.ENFORCE
         seconds = config.deadline_ms / 1000
-        started, arrived_ms = time.monotonic(), self._service.clock()
-        request = (
-            wire.read_preempt(body) if len(body) < _SHORT else await _read(wire.read_preempt, body)
-        )
+        started, arrived_ms = time.monotonic() - waited, self._service.clock()
+        request = await _read(wire.read_preempt, body)
         call = Call(
             request=request,
             environment=environment,
@@ -157,15 +181,23 @@ class ExtenderEndpoint:
             patience=_PATIENCE * seconds if enforce else 0.0,
             traced=trace is not UNTRACED,
         )
+        way_out = config.way_out
         try:
             return await self._service.desks.ask(call, body, trace)
         except NoDecision as exc:
             reason, text = exc.reason, exc.text
-        return await self._way_out(call, body, reason, text)
+        except InDoubt:
+            reason, text = channel.IN_DOUBT, _IN_DOUBT
+            if enforce:
+                raise Failure(503, "unavailable", _IN_DOUBT) from None
+            # In shadow mode that is the answer in either case.
+            way_out = OnFailure.PASS_THROUGH
+        return await self._way_out(call, body, reason, text, way_out)
 
-    async def _way_out(self, call: Call, body: bytes, reason: str, text: str) -> tuple[bytes, str]:
+    async def _way_out(
+        self, call: Call, body: bytes, reason: str, text: str, way_out: OnFailure
+    ) -> tuple[bytes, str]:
         """The answer of `--on-failure`, once the call is on the disk."""
-        way_out = self._service.config.way_out
         offered = way_out is OnFailure.PASS_THROUGH
         self._service.metrics.failures.labels(reason).inc()
         log.warning("a call was answered by --on-failure %s: %s", way_out, text)
@@ -187,8 +219,10 @@ class ExtenderEndpoint:
         return call.request.as_offered() if offered else wire.answer(()), way_out.value
 
 
-async def _read(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What reads a body, in a thread. Raises BadRequest.
+async def _read(
+    work: Callable[Concatenate[bytes, P], T], body: bytes, *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """What reads a body; a long one in a thread. Raises BadRequest.
 
     It comes back as a value: raised there, it and the thread's future would hold one another, and
     with them the body, until the collector comes round.
@@ -196,11 +230,11 @@ async def _read(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 
     def found() -> T | wire.BadRequest:
         try:
-            return work(*args, **kwargs)
+            return work(body, *args, **kwargs)
         except wire.BadRequest as exc:
             return exc.with_traceback(None)
 
-    read = await in_thread(found)
+    read = found() if len(body) < _SHORT else await in_extender_thread(found)
     try:
         if isinstance(read, wire.BadRequest):
             raise read
@@ -209,7 +243,13 @@ async def _read(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         del read  # the exception holds this frame, which is not to hold it
 
 
-def _about_nodes(verb: str, body: bytes) -> bytes:
+def _heard(looked_up: asyncio.Future[frozenset[str]]) -> None:
+    """Whoever has asked may not have waited for the error."""
+    if not looked_up.cancelled():
+        looked_up.exception()
+
+
+def _about_nodes(body: bytes, verb: str) -> bytes:
     """Filter and prioritize decide nothing here: every node passes, and none is preferred."""
     request = wire.read_nodes(body)
     return wire.all_pass(request) if verb == "filter" else wire.all_equal(request)

@@ -30,6 +30,8 @@ _FILE_BYTES: Final = 1 << 20
 """A file that has so many gets no further call: it is read whole."""
 
 _SUFFIX: Final = ".calls"
+_REFUSED: Final = ".refused"
+"""Of a call that cannot be recorded; named as the others it is tried again."""
 _NAME: Final = re.compile(r"(\d+)-(\d+)-(.+)")
 """Of a file: when its first call arrived, how many calls still wait, and what makes it unique."""
 
@@ -96,6 +98,17 @@ class Spool:
                 waiting.path.rename(_named(waiting.path, left))
             else:
                 waiting.path.unlink()
+
+    def set_aside(self, waiting: Waiting) -> Path:
+        """Keep a call that cannot be recorded in a file that nobody looks for. Raises OSError."""
+        name = f"{waiting.call.arrived_ms}-1-"
+        handle, kept = tempfile.mkstemp(dir=self._folder, prefix=name, suffix=_REFUSED)
+        with os.fdopen(handle, "wb") as made:
+            made.write(msgspec.msgpack.encode([waiting.call]))
+            made.flush()
+            os.fsync(made.fileno())
+        self.done(waiting)
+        return Path(kept)
 
     def _files(self) -> list[Path]:
         return sorted(self._folder.glob(f"*{_SUFFIX}")) if self._folder.is_dir() else []

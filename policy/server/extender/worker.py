@@ -26,13 +26,13 @@ from policy.server.extender import channel
 from policy.server.extender.call import PreemptCall, Said
 from policy.server.extender.channel import Step
 from policy.server.extender.desk import Desk, Overloaded
-from policy.server.extender.recorder import RecordingProcess
+from policy.server.extender.recorder import InDoubt, RecordingProcess
 from policy.server.extender.spool import Spool
 from policy.server.extender.wire import BadRequest
 from policy.server.interpreter import clock_ms
 from policy.server.tracing import UNTRACED, Attributes, Trace
 from policy.store import Store, StoreError
-from policy.store.errors import NoActiveRules, Unavailable
+from policy.store.errors import NoActiveRules, NotFound, Unavailable
 from policy.store.model.decisions import CallMode
 
 log = logging.getLogger("policy.server")
@@ -234,8 +234,13 @@ def _failure(reason: BaseException) -> tuple[str, str]:
             return channel.BAD_REQUEST, str(reason)
         case Overloaded():
             return channel.OVERLOAD, str(reason)
+        case NotFound():
+            return channel.NO_ENVIRONMENT, reason.message
         case NoActiveRules():
             return channel.NO_RULES, reason.message
+        case InDoubt():
+            log.error("it is not known what was committed: %s", reason.message)
+            return channel.IN_DOUBT, ""
         case Unavailable():
             # The record keeps what is said here for viewers; where the database is, they need not
             # know.

@@ -1,0 +1,198 @@
+"""What schedulers are answered while the database is away, slow, or lost during a commit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from policy.server.extender.spool import Spool, SpooledCall
+from policy.store import Store
+from tests.support import serving
+from tests.support.broken_wire import BrokenWire
+from tests.support.serving import Serving, preempts
+
+CALLS = [json.loads(one["request"]) for one in preempts("b")]
+RULES = "kube-1.35"
+DEADLINE = 2.0
+
+
+@pytest.fixture
+def wire(make_postgres: Callable[[str], str], postgres_template: str) -> Iterator[BrokenWire]:
+    """On the way to a database with environments `prod` and `other`."""
+    url = make_postgres(postgres_template)
+    with Store.open(serving.filled(url)) as store:
+        store.record.create_environment("other", "default", at_ms=serving.NOW_MS, actor="test")
+        serving.activate(store, RULES, environment="other")
+    found = BrokenWire(url)
+    yield found
+    found.close()
+
+
+def started(wire: BrokenWire, folder: Path, *options: object) -> Serving:
+    service = serving.serve(wire.url, folder, *options)
+    service.ready()
+    return service
+
+
+def recorded(wire: BrokenWire, request: dict[str, Any]) -> list[tuple[str, str]]:
+    """Of the decisions about the pod of a call: how it was answered, and why not otherwise."""
+    with Store.open(wire.url) as store:
+        pod = f"{request['Pod']['metadata']['namespace']}/{request['Pod']['metadata']['name']}"
+        rows = store.read.decisions("default", preemptor=pod)
+        calls = [store.read.decision(row.id).served for row in rows]
+        return [(call.answer.value, call.failure) for call in calls if call is not None]
+
+
+def waits_in(folder: Path) -> list[Path]:
+    return list((folder / "policy-spool").glob("*"))
+
+
+def until(found: Callable[[], bool], *, seconds: float = 30) -> bool:
+    end = time.monotonic() + seconds
+    while not found():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def broken_commit(wire: BrokenWire, service: Serving) -> httpx.Response:
+    """The answer to a call whose commit the database makes, and nobody hears of."""
+    first = service.post("/extender/preempt", CALLS[1])
+    assert first.status_code == 200
+    wire.commits_to_break = 1
+    answer = service.post("/extender/preempt", CALLS[0])
+    assert wire.broken == 1
+    return answer
+
+
+def test_what_may_be_committed_is_answered_in_no_other_way(
+    wire: BrokenWire, tmp_path: Path
+) -> None:
+    """The call fails, as where the process is killed: the record has the decision, or has none."""
+    service = started(wire, tmp_path, "--extender-mode", "enforce", "--on-failure", "pass-through")
+    answer = broken_commit(wire, service)
+    assert (answer.status_code, "is in the record" in answer.json()["detail"]) == (503, True)
+    assert (recorded(wire, CALLS[0]), waits_in(tmp_path)) == ([("chosen", "")], [])
+    assert until(lambda: service.post("/extender/preempt", CALLS[1]).status_code == 200)
+    assert service.stop() == 0
+
+
+def test_in_shadow_mode_it_is_the_same_answer_either_way(wire: BrokenWire, tmp_path: Path) -> None:
+    service = started(wire, tmp_path, "--on-failure", "deny")
+    answer = broken_commit(wire, service)
+    assert answer.status_code == 200
+    assert set(answer.json()["NodeNameToMetaVictims"]) == set(CALLS[0]["NodeNameToMetaVictims"])
+    assert until(lambda: not waits_in(tmp_path))
+    assert (recorded(wire, CALLS[0]), service.stop()) == ([("offered", "")], 0)
+
+
+def test_a_call_for_any_environment_is_answered_in_time(wire: BrokenWire, tmp_path: Path) -> None:
+    """Also for one that has to be looked up first, and while pages wait for the database."""
+    service = started(wire, tmp_path, "--deadline", DEADLINE)
+    nodes = {"Pod": CALLS[0]["Pod"], "Nodes": None, "NodeNames": ["w-1"]}
+    large = {**CALLS[0], "more": "x" * (2 << 20)}
+    asked = {
+        "/extender/filter": nodes,
+        "/extender/other/filter": nodes,
+        "/extender/other/preempt": CALLS[0],
+        "/extender/prod/preempt": large,
+        "/extender/none/preempt": CALLS[1],
+    }
+    with ThreadPoolExecutor(20) as others:
+        with wire.standing_still():
+            pages = [others.submit(service.get, "/readyz") for _ in range(12)]
+            time.sleep(0.2)
+            took = {}
+            for path, body in asked.items():
+                began = time.monotonic()
+                answer = service.post(path, json.dumps(body).encode())
+                took[path] = (answer.status_code, time.monotonic() - began < 2 * DEADLINE)
+        for page in pages:
+            page.result(60)
+    assert took == dict.fromkeys(asked, (200, True))
+    # Those of an environment that there is come into the record, the others are let go of.
+    assert until(lambda: len(recorded(wire, CALLS[0])) == 2)
+    assert until(lambda: not waits_in(tmp_path))
+    assert recorded(wire, CALLS[1]) == []
+    assert service.post("/extender/other/preempt", CALLS[2]).status_code == 200
+    assert service.post("/extender/none/preempt", CALLS[2]).status_code == 404
+    assert service.stop() == 0
+
+
+def test_a_spooled_call_that_cannot_be_recorded_holds_up_no_other(
+    tmp_path: Path, sqlite_template: Path
+) -> None:
+    """It is set aside, by this process and so for all later ones; calls are decided."""
+    url = str(tmp_path / "policy.db")
+    shutil.copy(sqlite_template, url)
+    spool = Spool(tmp_path / "policy-spool")
+    for mode, request in (("of no such mode", CALLS[1]), ("shadow", CALLS[0])):
+        call = SpooledCall(
+            environment="prod",
+            mode=mode,
+            caller="",
+            answer="offered",
+            failure="the database is locked",
+            arrived_ms=serving.NOW_MS,
+            duration_us=7,
+            body=json.dumps(request).encode(),
+        )
+        spool.add(call).result(60)
+    service = serving.serve(serving.filled(url), tmp_path)
+    service.ready()
+    assert until(lambda: not list((tmp_path / "policy-spool").glob("*.calls")))
+    assert [file.suffix for file in waits_in(tmp_path)] == [".refused"]
+    assert "a spooled call cannot be recorded; it is kept in" in service.log.read_text()
+    assert service.post("/extender/preempt", CALLS[2]).status_code == 200
+    assert (service.get("/readyz").status_code, service.stop()) == (200, 0)
+    with Store.open(url) as store:
+        assert len(store.read.decisions("default")) == 2
+
+
+def test_a_pod_that_runs_is_there_for_a_late_decision_alone(
+    tmp_path: Path, sqlite_template: Path
+) -> None:
+    """A call about it was spooled; it is bound again as soon as that is recorded."""
+    url = str(tmp_path / "policy.db")
+    shutil.copy(sqlite_template, url)
+    serving.filled(url)
+    with Store.open(url) as store:
+        objects = store.state.load("default").objects
+        running = next(
+            one for one in objects if getattr(getattr(one, "spec", None), "node_name", "")
+        )
+    meta = running.metadata
+    key = f"{meta.namespace}/{meta.name}"
+    pod = {**CALLS[0]["Pod"]}
+    pod["metadata"] = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
+    call = SpooledCall(
+        environment="prod",
+        mode="enforce",
+        caller="",
+        answer="none",
+        failure="the database is locked",
+        arrived_ms=serving.NOW_MS,
+        duration_us=7,
+        body=json.dumps({**CALLS[0], "Pod": pod}).encode(),
+    )
+    Spool(tmp_path / "policy-spool").add(call).result(60)
+    service = serving.serve(url, tmp_path)
+    service.ready()
+    with Store.open(url) as store:
+        assert until(lambda: bool(store.read.decisions("default", preemptor=key)), seconds=30)
+        # Not at the next look around, which a killed process does not live to see.
+        service.kill()
+        newest = {
+            f"{one.metadata.namespace}/{one.metadata.name}": one
+            for one in store.state.load("default").objects
+        }
+    assert newest[key].spec.node_name == running.spec.node_name
