@@ -17,6 +17,7 @@ from policy.rules.diff_table import DiffRow, diff_rows
 from policy.rules.files import (
     BATCH_RULES,
     file_of,
+    own_name,
     shipped,
     shipped_environments,
     shipped_names,
@@ -89,9 +90,16 @@ def shipped_as(rules: AnyRules) -> str | None:
     """The shipped name of the same rules, which has their reasons and their lines."""
     for name in shipped_kinds():
         # The name is a part of the digest, so only files of that name are loaded.
-        if name.rpartition("/")[2] == rules.name and load_shipped(name).digest == rules.digest:
+        if own_name(name) == rules.name and load_shipped(name).digest == rules.digest:
             return name
     return None
+
+
+def recorded_as(wanted: str) -> str:
+    """A filter for the rule set of decisions as the record has it: the listed name of a shipped one
+    is the name that this calls itself. Everything else stays as it is.
+    """
+    return own_name(wanted) if wanted in shipped() else wanted
 
 
 # --- text --------------------------------------------------------------------------------------

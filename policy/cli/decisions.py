@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from policy.cli import options, output, period, session
+from policy.cli import options, output, period, rule_files, session
 from policy.cli.exits import Exit
 
 ORIGINS: Final = ("decided", "extender", "simulated")
@@ -31,7 +31,12 @@ OUTCOMES: Final = (
     metavar="NAMESPACE/KIND/NAME",
     help="With a victim of this workload, by its controlling owner.",
 )
-@click.option("--rules", metavar="NAME|DIGEST", help="Made by this rule set.")
+@click.option(
+    "--rules",
+    metavar="NAME|DIGEST",
+    help="Made by this rule set: its name, that of a shipped one as `policy rules list` has it, or"
+    " the beginning of its digest.",
+)
 @click.option("--outcome", type=click.Choice(OUTCOMES), help="That ended so.")
 @click.option("--origin", type=click.Choice(ORIGINS), help="Whose decision it is.")
 @options.newest_option
@@ -74,7 +79,7 @@ def command(
             pod=typed_pod(pod),
             victim=typed_pod(victim),
             workload=workload,
-            rule_set=rules,
+            rule_set=rule_files.recorded_as(rules),
             outcome=outcome,
             origin=origin,
             limit=limit + 1,

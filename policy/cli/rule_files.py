@@ -80,6 +80,15 @@ def rules_of_any_kind(source: str, *, db: str | None = None) -> RuleSet | BatchR
     return batch_rules(source, db=db) if batch else rule_set(source, db=db)
 
 
+def recorded_as(wanted: str | None) -> str | None:
+    """The rule set that decisions are filtered by, as the store takes it."""
+    if wanted is None:
+        return None
+    from policy.audit import rule_sets
+
+    return rule_sets.recorded_as(wanted)
+
+
 def _stored(digest: str, store: Store | None, db: str | None) -> str:
     """The canonical text of a rule set in the database."""
     if store is not None:

@@ -330,7 +330,8 @@ def coverage(
 
     wanted = Range(cluster=cluster, since_ms=options.millis(since))
     with session.open_store(db) as store:
-        used, uses = store.read.rule_sets_used(wanted, rules), store.read.rule_uses(wanted)
+        used = store.read.rule_sets_used(wanted, rule_files.recorded_as(rules))
+        uses = store.read.rule_uses(wanted)
     rows = [asdict(row) for one in used for row in count(one, uses)]
     rows = [row for row in rows if not (unused and row["decisions"])]
     several = len({row["digest"] for row in rows}) > 1

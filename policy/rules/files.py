@@ -101,6 +101,21 @@ def shipped_environments() -> tuple[str, ...]:
     return tuple(n for n in _of_kind(PREEMPTION_RULES) if n.startswith(f"{ENVIRONMENTS}/"))
 
 
+def own_name(name: str) -> str:
+    """What a shipped file calls itself in `metadata.name`, under which decisions are recorded.
+
+    It is the last part of the name that asks for it: `environments/prod` calls itself `prod`.
+    """
+    return name.rpartition("/")[2]
+
+
+def close_names(name: str, known: Iterable[str]) -> list[str]:
+    """The one that may be meant: what calls itself so, else what is spelt nearly so."""
+    names = list(known)
+    called = [one for one in names if own_name(one) == name]
+    return called[:1] or difflib.get_close_matches(name, names, n=1)
+
+
 # -- opening ---------------------------------------------------------------------------------
 
 
@@ -206,7 +221,7 @@ def _open_named(name: str, *, kind: str, folder: Path | None, within: Path | Non
     file = shipped().get(name)
     if file is None:
         known = ", ".join(f"`{known}`" for known in shipped_names(kind))
-        advice = _meant(_close(name, _of_kind(kind)))
+        advice = _meant(close_names(name, _of_kind(kind)))
         if folder is not None:
             own = _rule_files(folder, within)
             advice = _meant([f"./{file}" for file in own if Path(file).stem == name]) or advice
@@ -258,11 +273,11 @@ def _instead(path: Path, typed: str, within: Path | None) -> str:
     """What may be meant by a path that leads to nothing; "" where nothing is like it."""
     if not path.parent.is_dir():
         name = typed.removeprefix("./").removesuffix(path.suffix)
-        return _meant(_close(name, shipped())) or f"there is no folder `{path.parent}`"
+        return _meant(close_names(name, shipped())) or f"there is no folder `{path.parent}`"
     before = typed.removesuffix(path.name) or "./"
     # By what comes before the ending, which makes short names all alike.
     names = {Path(name).stem: name for name in _rule_files(path.parent, within)}
-    return _meant([f"{before}{names[stem]}" for stem in _close(path.stem, names)])
+    return _meant([f"{before}{names[stem]}" for stem in close_names(path.stem, names)])
 
 
 def _rule_files(folder: Path, within: Path | None) -> list[str]:
@@ -280,10 +295,6 @@ def _rule_files(folder: Path, within: Path | None) -> list[str]:
             if kind and kind[1] in (PREEMPTION_RULES, BATCH_RULES):
                 found.append(path.name)
     return found
-
-
-def _close(name: str, known: Iterable[str]) -> list[str]:
-    return difflib.get_close_matches(name, list(known), n=1)
 
 
 def _meant(found: Sequence[str]) -> str:

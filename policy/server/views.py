@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from functools import cache
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -21,6 +20,7 @@ from policy.audit.rule_sets import (
     every_shipped,
     from_canonical,
     load_shipped,
+    recorded_as,
     shipped_kinds,
 )
 from policy.audit.rule_sets import differences as rule_changes
@@ -34,7 +34,7 @@ from policy.decision.model import document_of
 from policy.rules import RulesError, RuleSet
 from policy.rules.diff import RuleChange
 from policy.rules.explain import effective_rules
-from policy.rules.files import BATCH_RULES, PREEMPTION_RULES, shipped
+from policy.rules.files import BATCH_RULES, PREEMPTION_RULES, close_names, shipped
 from policy.rules.lint import LintWarning
 from policy.server.http import Failure
 from policy.server.security import scope
@@ -197,6 +197,11 @@ def workload(text: str | None) -> str | None:
     return text
 
 
+def recorded_rules(text: str | None) -> str | None:
+    """The rule set that decisions are filtered by, as the store takes it."""
+    return None if text is None else recorded_as(text)
+
+
 COLUMNS: Final = (
     *("id", "now", "cluster", "preemptor", "priority", "outcome", "node", "victims"),
     *("victim_pods", "decided_by", "pdb_violations", "rule_set", "origin"),
@@ -351,7 +356,7 @@ _NAMING: Final = "give the name of a shipped rule set, or the digest of one in t
 def _stored_rules(service: PolicyService, wanted: str) -> str:
     """The canonical text of a stored rule set by (the beginning of) its digest."""
     if not (wanted.startswith("sha256:") or is_digest(wanted)):
-        close = get_close_matches(wanted, shipped_kinds(), n=1)
+        close = close_names(wanted, shipped_kinds())
         raise NotFound(
             f"there is no shipped rule set `{wanted[:80]}`",
             help=f"did you mean `{close[0]}`?" if close else _NAMING,

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
+from policy.audit.rule_sets import load_shipped, shipped_kinds
 from policy.cases import Case, Suite, run, run_suite, suites
 from policy.rules import RuleSet
-from policy.rules.files import shipped_environments, shipped_rules
+from policy.rules.files import own_name, shipped_environments, shipped_rules
 from policy.rules.lint import lint
 
 FOLDER = Path(__file__).parents[2] / "rules"
@@ -41,6 +42,13 @@ def test_every_shipped_rule_and_environment_has_cases() -> None:
 def test_shipped_rules_have_no_warnings(name: str) -> None:
     """Each rule is reached, explains itself, gives its reason, and is evaluated over columns."""
     assert lint(RuleSet.load(name)) == ()
+
+
+def test_a_shipped_file_calls_itself_by_the_last_part_of_its_name() -> None:
+    """What `own_name` says without reading the file; and no two of them call themselves alike."""
+    names = {name: load_shipped(name).name for name in shipped_kinds()}
+    assert names == {name: own_name(name) for name in names}
+    assert len(set(names.values())) == len(names)
 
 
 # -- mutants -------------------------------------------------------------------------------------

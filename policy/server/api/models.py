@@ -40,7 +40,12 @@ class DecisionsExportQuery(_OfTime):
 
     namespace: str | None = Field(None, max_length=63, description="Of the preemptor or a victim.")
     node: str | None = Field(None, max_length=253)
-    rules: str | None = Field(None, max_length=253, description="Name or beginning of a digest.")
+    rules: str | None = Field(
+        None,
+        max_length=253,
+        description="Name, that of a shipped rule set also as it is listed, or beginning of a"
+        " digest.",
+    )
     preemptor: str | None = Field(None, max_length=317, description=_POD)
     pod: str | None = Field(None, max_length=317, description=f"The preemptor or a victim: {_POD}")
     victim: str | None = Field(None, max_length=317, description=f"Any of the victims: {_POD}")

@@ -33,7 +33,7 @@ def decisions_wanted(query: models.DecisionsExportQuery, *, now_ms: int) -> dict
         "until_ms": views.moment(query.until, "until", now_ms=now_ms),
         "namespace": query.namespace,
         "node": query.node,
-        "rule_set": query.rules,
+        "rule_set": views.recorded_rules(query.rules),
         "preemptor": typed_pod(query.preemptor),
         "pod": typed_pod(query.pod),
         "victim": typed_pod(query.victim),

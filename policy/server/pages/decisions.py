@@ -144,7 +144,7 @@ def _histogram(
     since_ms = until_ms - DAY_MS if since_ms is None else since_ms
     if until_ms - since_ms <= _HOURS * HOUR_MS:
         return _by_hour(service, query, since_ms=since_ms, until_ms=until_ms)
-    return _by_day(service, query, since_ms=since_ms, until_ms=until_ms)
+    return _by_day(service, query, wanted, since_ms=since_ms, until_ms=until_ms)
 
 
 def _kept(query: DecisionsQuery) -> dict[str, str]:
@@ -190,7 +190,12 @@ def _by_hour(
 
 
 def _by_day(
-    service: PolicyService, query: DecisionsQuery, *, since_ms: int, until_ms: int
+    service: PolicyService,
+    query: DecisionsQuery,
+    wanted: Mapping[str, Any],
+    *,
+    since_ms: int,
+    until_ms: int,
 ) -> Histogram:
     read = service.store.read
     preempting = query.outcome == Outcome.PREEMPT.value
@@ -210,7 +215,7 @@ def _by_day(
         query.cluster,
         since_ms=first_ms,
         until_ms=first_ms + count * step * DAY_MS,
-        rule_set=query.rules,
+        rule_set=wanted["rule_set"],
         outcome=query.outcome,
         origin=query.origin,
     )
