@@ -204,7 +204,7 @@ def recorded_rules(text: str | None) -> str | None:
 
 COLUMNS: Final = (
     *("id", "now", "cluster", "preemptor", "priority", "outcome", "node", "victims"),
-    *("victim_pods", "decided_by", "pdb_violations", "rule_set", "origin"),
+    *("victim_pods", "decided_by", "pdb_violations", "rule_set", "origin", "answer"),
 )
 """Of a line of `decisions`, in the order of a table."""
 

@@ -40,6 +40,14 @@ def test_the_pages_lead_to_the_decision(service: Serving) -> None:
     assert "Candidates of the rules" not in one
 
 
+def test_the_export_says_what_was_answered(service: Serving) -> None:
+    """In the last column, as the lines of JSON have it."""
+    line = service.get("/api/v1/export/decisions").json()
+    head, *rows = service.get("/api/v1/export/decisions.csv").text.splitlines()
+    assert head.endswith(",rule_set,origin,answer")
+    assert [row.rpartition(",")[2] for row in rows] == [line["answer"]] == ["chosen"]
+
+
 def test_the_workload_was_hit_once(service: Serving) -> None:
     """By the decision."""
     page = service.get("/workloads/shop/a").text

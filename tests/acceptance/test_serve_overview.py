@@ -314,6 +314,7 @@ def test_csv_is_the_list_as_a_spreadsheet_takes_it(
         "pdb_violations": "0",
         "rule_set": "by-hand",
         "origin": "decided",
+        "answer": "",
     }
 
 

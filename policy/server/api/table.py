@@ -688,7 +688,8 @@ EXPORT_CSV: Final = Stream(
     media_type="text/csv",
     query=models.DecisionsExportQuery,
     summary="All decisions of a list as CSV, newest first; a text that a spreadsheet would take for"
-    " a formula begins with an apostrophe.",
+    " a formula begins with an apostrophe. The last column, `answer`, tells preemptions from calls"
+    " in shadow mode (`offered`).",
 )
 EXPORT_CYCLES: Final = Stream(
     path="/export/groups",
