@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import httpx
 import pytest
@@ -306,6 +307,7 @@ def test_a_change_opens_side_by_side(service: Serving, more: str) -> None:
 @pytest.mark.parametrize(
     ("query", "status", "said"),
     [
+        ("rules=nope", 404, "there is no shipped rule set `nope`"),
         ("rules=protected&n=501", 400, "`n` is a number from 1 to 500"),
         ("rules=protected&n=x", 400, "`n` is a number from 1 to 500"),
         ("rules=protected&open=x", 400, "`open` is the number of a decision, or group:NUMBER"),
@@ -317,8 +319,13 @@ def test_a_change_opens_side_by_side(service: Serving, more: str) -> None:
 def test_what_cannot_be_compared_is_said(
     service: Serving, query: str, status: int, said: str
 ) -> None:
+    """In place of the report; what was typed is in the form."""
     found, text = page(service, f"/compare?{query}")
     assert (found, said in text) == (status, True), text
+    markup = service.get(f"/compare?{query}").text
+    typed = {"rules": "", "n": "200", "cluster": "", **dict(parse_qsl(query))}
+    fields = dict(re.findall(r'<input name="(\w+)" [^>]*value="([^"]*)"', markup))
+    assert fields == {name: typed[name] for name in ("rules", "n", "cluster")}
 
 
 def test_a_comparison_takes_numbers_or_the_newest(service: Serving) -> None:

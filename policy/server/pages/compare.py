@@ -10,48 +10,66 @@ from starlette.responses import Response
 from policy.audit.recorded import Skipped
 from policy.audit.rule_sets import single_pod_names
 from policy.server.api.models import MOST_JUDGED
-from policy.server.http import in_thread
+from policy.server.http import Failure, in_thread, of_store
 from policy.server.pages import judging
 from policy.server.pages.surface import Pages
 from policy.server.security.access import Principal
 from policy.server.service import PolicyService
+from policy.store import StoreError
 
 NEWEST: Final = 200
 """Decisions that are judged where the reader says no number."""
 
 
 async def show(pages: Pages, request: Request, principal: Principal) -> Response:
+    """The report; where a field is wrong, the error in its place, so that it can be mended."""
     given = request.query_params
     wanted = {name: given.get(name, "")[:253] for name in ("rules", "cluster", "open")}
-    n = judging.count_of(given, NEWEST)
     # The address of one change alone judges that one alone.
     listed = bool(wanted["rules"]) and (not wanted["open"] or "n" in given)
-    values = await in_thread(_found, pages.service, wanted, n, listed=listed)
+    values: dict[str, Any] = {"report": None, "one": None, "sides": None}
+    failure = None
+    try:
+        n = judging.count_of(given, NEWEST)
+        values |= await in_thread(_judged, pages.service, wanted, n, listed=listed)
+    except (Failure, StoreError) as exc:
+        failure = of_store(exc) if isinstance(exc, StoreError) else exc
+        if failure.status >= 500:
+            raise
+    values |= await in_thread(_choices, pages.service)
     return pages.page(
         request,
         principal,
         "compare.html",
+        status=200 if failure is None else failure.status,
+        failure=failure,
         rules=wanted["rules"],
         cluster=wanted["cluster"],
         open=wanted["open"],
-        n=n,
+        n=given.get("n", "").strip()[:20] or NEWEST,
         most=MOST_JUDGED,
         shown=judging.SHOWN,
         **values,
     )
 
 
-def _found(
+def _choices(service: PolicyService) -> dict[str, Any]:
+    """What the fields of the form propose."""
+    return {
+        "names": single_pod_names(),
+        "clusters": sorted({row.cluster for row in service.store.read.environments()}),
+    }
+
+
+def _judged(
     service: PolicyService, wanted: dict[str, str], n: int, *, listed: bool
 ) -> dict[str, Any]:
-    """What the page shows. Raises Failure, NotFound."""
+    """What is shown below the form. Raises Failure, StoreError."""
     rules, one = wanted["rules"], None
     report = judging.report(service, rules, n=n, cluster=wanted["cluster"]) if listed else None
     if rules and wanted["open"]:
         one = judging.opened(service, rules, wanted["open"])
     return {
-        "names": single_pod_names(),
-        "clusters": sorted({row.cluster for row in service.store.read.environments()}),
         "report": report,
         "one": one,
         "sides": None
