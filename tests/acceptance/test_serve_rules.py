@@ -373,6 +373,19 @@ def test_a_form_that_is_refused_keeps_what_was_in_it(
     assert opened.locator("table.both thead a").all_inner_texts() == ["kube-1.36", "protected"]
 
 
+@pytest.mark.parametrize("form", ["activate", "rollback"])
+@pytest.mark.parametrize("name", ["prod", "team%2Fblue"])
+def test_the_address_of_a_form_leads_to_its_page(service: Serving, name: str, form: str) -> None:
+    """Where a browser opens it again, after an error or a login."""
+    answer = service.get(f"/environments/{name}/{form}")
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/environments/{name}")
+
+
+def test_what_is_no_form_is_no_environment(service: Serving) -> None:
+    status, text = page(service, "/environments/prod/remove")
+    assert (status, "there is no environment `prod/remove`" in text) == (404, True)
+
+
 def test_a_limited_viewer_is_refused(service: Serving, tokens: dict[str, str]) -> None:
     headers = {"Authorization": f"Bearer {tokens['limited']}"}
     paths = (

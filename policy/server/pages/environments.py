@@ -18,7 +18,7 @@ from policy.server.pages import judging
 from policy.server.pages.surface import Pages, form_of, require_own
 from policy.server.security.access import Principal
 from policy.server.service import PolicyService
-from policy.store import StoreError
+from policy.store import NotFound, StoreError
 
 NEWEST: Final = 100
 """Decisions that a candidate is tried on where the reader says no number."""
@@ -28,6 +28,17 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
     rows = await in_thread(pages.service.store.read.environments)
     found = [views.environment(row) for row in rows]
     return pages.page(request, principal, "environments.html", found=found)
+
+
+async def opened(pages: Pages, request: Request, principal: Principal) -> Response:
+    """The page of one; the address of one of its forms, opened again, leads back to it."""
+    try:
+        return await show_one(pages, request, principal)
+    except NotFound:
+        name, _, form = request.path_params["name"].rpartition("/")
+        if not name or form not in FORMS:
+            raise
+        return _back(name)
 
 
 async def show_one(
@@ -128,6 +139,15 @@ async def _changed(
     except StoreError as exc:
         failure = of_store(exc)
     else:
-        return RedirectResponse(f"/environments/{quote(name, safe='')}", status_code=303)
+        return _back(name)
     entered = {field: form.get(field, "")[:2000] for field in kept}
     return await show_one(pages, request, principal, failure=failure, entered=entered)
+
+
+def _back(name: str) -> Response:
+    """To the page of an environment."""
+    return RedirectResponse(f"/environments/{quote(name, safe='')}", status_code=303)
+
+
+FORMS: Final = {"activate": activate, "rollback": roll_back}
+"""What the forms of the page of an environment do, by the end of their addresses."""

@@ -62,9 +62,11 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
         shown("/observed", observed.show, unlimited=False),
         shown("/observed/{id}", observation.show, unlimited=False),
         shown("/environments", environments.show),
-        shown("/environments/{name:path}", environments.show_one),
-        changed("/environments/{name:path}/activate", environments.activate, Role.OPERATOR),
-        changed("/environments/{name:path}/rollback", environments.roll_back, Role.OPERATOR),
+        shown("/environments/{name:path}", environments.opened),
+        *(
+            changed(f"/environments/{{name:path}}/{form}", change, Role.OPERATOR)
+            for form, change in environments.FORMS.items()
+        ),
         shown("/sql", sql.show, unlimited=False),
         shown("/simulations", simulation.show),
         shown("/simulations/{id}", simulation.show_one),
