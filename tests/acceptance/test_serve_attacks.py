@@ -318,6 +318,17 @@ def test_sql_of_views_has_functions_of_tables(service: Serving, secrets: dict[st
     assert found["rows"] == [[1], [2]]
 
 
+def test_sql_of_a_limited_token_is_told_its_tables(
+    service: Serving, secrets: dict[str, str]
+) -> None:
+    """Where it names another one, whether that is in the record or nowhere."""
+    advice = "SQL of this token reads the tables " + ", ".join(f"`{name}`" for name in TABLES)
+    for name in ("v_victims", "nowhere"):
+        said = sql(service, secrets["limited"], f"SELECT * FROM {name}").json()
+        expected = (f"the query is not valid: no such table: {name}", advice)
+        assert (said["detail"], said["help"]) == expected
+
+
 def test_the_sql_page_of_a_limited_token_has_its_tables(
     service: Serving, secrets: dict[str, str]
 ) -> None:

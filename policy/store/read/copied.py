@@ -81,14 +81,16 @@ def _run(
             found = raw.execute(query, parameters)
             rows = list(islice(within(found, ANSWER_MIB), limit))
         except (sqlite3.Error, sqlite3.Warning, OverflowError, UnicodeError) as exc:
-            raise _refused(exc) from exc
+            raise _refused(exc, tables) from exc
         return tuple(column[0] for column in found.description or ()), rows
     finally:
         raw.close()
 
 
-def _refused(exc: Exception) -> InvalidValue:
+def _refused(exc: Exception, tables: Iterable[str]) -> InvalidValue:
     line = str(exc).partition("\n")[0]
     if "authorized" in line or "prohibited" in line or "readonly" in line:
         return InvalidValue("the query would change something: only reading is allowed here")
-    return InvalidValue(f"the query is not valid: {line}")
+    listed = ", ".join(f"`{table}`" for table in tables)
+    advice = f"SQL of this token reads the tables {listed}" if "no such table" in line else ""
+    return InvalidValue(f"the query is not valid: {line}", help=advice)
