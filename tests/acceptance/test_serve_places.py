@@ -293,6 +293,44 @@ def test_parameters_of_a_saved_query_count(service: Serving, tokens: dict[str, s
     assert got(service, tokens["viewer"], "/sql", saved="nothing").status_code == 404
 
 
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"foo": "1"}, "`foo`: there is no such parameter"),
+        (
+            {"limit": "abc"},
+            "`limit`: there is no such parameter `p.limit` is the parameter of the query",
+        ),
+        ({"p.foo": "1"}, "the query has no parameter `foo`"),
+    ],
+)
+def test_what_has_no_effect_on_a_query_is_refused(
+    service: Serving, tokens: dict[str, str], more: dict[str, str], said: str
+) -> None:
+    """In its page, with the query and its fields as they were; a download is refused whole."""
+    query = {"saved": "most-preempted-workloads", "p.namespace": "shop"}
+    page = got(service, tokens["viewer"], "/sql", **query, **more)
+    asked = got(service, tokens["viewer"], "/sql", **query)
+    assert said in words(page)
+    kept = r"<textarea.*?</textarea>|<input name=\"p[^>]*>"
+    assert re.findall(kept, page.text, re.DOTALL) == re.findall(kept, asked.text, re.DOTALL)
+    refused = got(service, tokens["viewer"], "/sql", **query, **more, format="csv")
+    assert (refused.status_code, 'aria-label="Result"' in page.text) == (400, False)
+    empty = got(service, tokens["viewer"], "/sql", **query, **dict.fromkeys(more, ""))
+    assert 'aria-label="Result"' in empty.text
+
+
+def test_what_has_no_effect_on_a_decision_is_refused(
+    service: Serving, tokens: dict[str, str]
+) -> None:
+    """In the same words to everybody, whether there is such a decision or not."""
+    for role in ("viewer", "limited"):
+        for number in (1, 999):
+            page = got(service, tokens[role], f"/decisions/{number}", foo="1")
+            said = "query: `foo`: there is no such parameter"
+            assert (page.status_code, said in words(page)) == (400, True)
+
+
 SHEET = "SELECT '=1+1' AS \"a,b\", -2 AS n, NULL AS n, 'x' AS t UNION ALL SELECT 'b', 3, 1, 'ä'"
 
 

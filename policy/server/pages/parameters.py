@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from policy.cluster import times
+from policy.server.http import Failure
 from policy.store.read.saved_queries import DEFAULTS
 
 PREFIX: Final = "p."
@@ -35,6 +36,25 @@ class Parameter:
     name: str
     value: str
     hint: str
+
+
+def require_known(
+    query: Mapping[str, str], known: Collection[str], names: Sequence[str] = ()
+) -> None:
+    """Refuse what has no effect; an empty one, as a form sends it, is none. Raises Failure.
+
+    known: parameters of the page. names: parameters of a query that it runs.
+    """
+    for name, value in query.items():
+        if not value or name in known:
+            continue
+        own = name.removeprefix(PREFIX)
+        if own == name:
+            advice = f"`{PREFIX}{own}` is the parameter of the query" if own in names else ""
+            told = f"query: `{name[:80]}`: there is no such parameter"
+            raise Failure(400, "invalid", told, help=advice)
+        if own not in names:
+            raise Failure(400, "invalid", f"the query has no parameter `{own[:80]}`")
 
 
 def fields(names: Sequence[str], query: Mapping[str, str]) -> list[Parameter]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -25,7 +25,13 @@ from policy.server.pages.charts import (
     chart,
     is_number,
 )
-from policy.server.pages.parameters import Parameter, WrongParameter, fields, values
+from policy.server.pages.parameters import (
+    Parameter,
+    WrongParameter,
+    fields,
+    require_known,
+    values,
+)
 from policy.server.pages.surface import Pages
 from policy.server.security.access import Principal
 from policy.server.security.tokens import Role
@@ -42,6 +48,8 @@ CHARACTERS: Final = 10_000
 """Of a query."""
 
 _FORMS: Final = ("csv", "ndjson", "json")
+_KNOWN: Final = frozenset({"q", "saved", "format", "chart", "x", "y"})
+"""Parameters of the page; those of a query have a prefix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,9 +58,8 @@ class _Question:
 
     text: str
     saved: SavedQuery | None  #: the one that it is, to the letter
-    parameters: list[Parameter] = field(default_factory=list)
-    given: dict[str, Any] = field(default_factory=dict)  #: values of parameters
-    asked: bool  #: is there a query to run?
+    names: Sequence[str]  #: of its parameters
+    parameters: list[Parameter]
 
 
 async def show(pages: Pages, request: Request, principal: Principal) -> Response:
@@ -63,8 +70,10 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
     question, result, failure = None, None, None
     try:
         question = _question(principal, query)
-        if question.asked:
-            result = await in_thread(_run, pages, principal, question)
+        require_known(query, _KNOWN, question.names)
+        given = _given(question, query)
+        if question.text.strip():
+            result = await in_thread(_run, pages, principal, question, given)
     except Failure as exc:
         failure = exc
     except (InvalidValue, NoReader) as exc:
@@ -90,6 +99,7 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
         newest=NEWEST,
         result=result,
         failure=failure,
+        message="" if failure is None else failure.message.removeprefix("query: "),
         kinds=KINDS,
         chart=drawn,
         no_chart=no_chart,
@@ -113,19 +123,21 @@ def _question(principal: Principal, query: Mapping[str, str]) -> _Question:
         raise Failure(400, "invalid", message)
     saved = None if principal.limited else saved_as(text)
     names = saved.parameters if saved is not None else parameters_in(text)
-    shown = fields(names, query)
+    return _Question(text=text, saved=saved, names=names, parameters=fields(names, query))
+
+
+def _given(question: _Question, query: Mapping[str, str]) -> dict[str, Any]:
+    """The values of its parameters. Raises Failure."""
     try:
-        given = values(names, query)
+        return values(question.names, query)
     except WrongParameter as exc:
         raise Failure(400, "invalid", str(exc)) from exc
-    return _Question(
-        text=text, saved=saved, parameters=shown, given=given, asked=bool(text.strip())
-    )
 
 
-def _run(pages: Pages, principal: Principal, question: _Question) -> dict[str, Any]:
-    given, most = question.given, ROWS
-    limit = given.get("limit")
+def _run(
+    pages: Pages, principal: Principal, question: _Question, given: dict[str, Any]
+) -> dict[str, Any]:
+    most, limit = ROWS, given.get("limit")
     if question.saved is not None and limit is not None:
         if not isinstance(limit, int) or limit < 1:
             raise Failure(400, "invalid", "`limit` is a number from 1 on")
