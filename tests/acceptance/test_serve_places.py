@@ -286,11 +286,24 @@ def test_parameters_of_a_saved_query_count(service: Serving, tokens: dict[str, s
     """`limit` says that there are more; what is none is refused in words."""
     query = {"saved": "most-preempted-workloads", "p.limit": "1"}
     assert "1 row; there are more." in words(got(service, tokens["viewer"], "/sql", **query))
-    wrong = {"saved": "outcomes", "p.since": "yesterday"}
+    wrong = {"saved": "outcomes", "p.since": "someday"}
     assert "`since`: " in words(got(service, tokens["viewer"], "/sql", **wrong))
     none = {"saved": "outcomes", "p.limit": "0"}
     assert "`limit` is a number from 1 on" in words(got(service, tokens["viewer"], "/sql", **none))
     assert got(service, tokens["viewer"], "/sql", saved="nothing").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("since", "found"), [("9000d", "4 rows"), ("1d", "0 rows"), ("now", "0 rows")]
+)
+def test_times_are_typed_as_everywhere(
+    service: Serving, tokens: dict[str, str], since: str, found: str
+) -> None:
+    """Before now, by the service's clock, as on the command line and on other pages."""
+    query = {"saved": "most-preempted-workloads", "p.since": since}
+    page = got(service, tokens["viewer"], "/sql", **query)
+    assert f"{found}. Download" in words(page)
+    assert f'name="p.since" value="{since}"' in page.text
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from policy.cluster import times
+from policy.server import views
 from policy.server.http import Failure
 from policy.store.read.saved_queries import DEFAULTS
 
@@ -16,17 +16,14 @@ PREFIX: Final = "p."
 
 _INSTANTS: Final = ("since", "until")
 _HINTS: Final[Mapping[str, str]] = {
-    "since": "2026-11-22T00:00:00Z, or milliseconds since 1970; empty: from the beginning",
+    "since": "7d, yesterday 14:02, 2026-11-22T00:00:00Z, or milliseconds since 1970; empty: from"
+    " the beginning",
     "until": "likewise; empty: to the end",
     "cluster": "empty: all",
     "namespace": "empty: all",
     "limit": "rows, at most",
 }
 _NUMBER: Final = re.compile(r"-?[0-9]{1,18}")
-
-
-class WrongParameter(Exception):  # in words
-    """A value cannot be that of its parameter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +62,10 @@ def fields(names: Sequence[str], query: Mapping[str, str]) -> list[Parameter]:
     ]
 
 
-def values(names: Sequence[str], query: Mapping[str, str]) -> dict[str, Any]:
+def values(names: Sequence[str], query: Mapping[str, str], *, now_ms: int) -> dict[str, Any]:
     """What the address gives for the parameters, with the defaults of those that have one.
 
-    Whole numbers are numbers, as with `policy sql -p`. Raises WrongParameter.
+    Whole numbers are numbers, as with `policy sql -p`. now_ms: what `7d` is before. Raises Failure.
     """
     found: dict[str, Any] = {}
     for name in names:
@@ -76,19 +73,14 @@ def values(names: Sequence[str], query: Mapping[str, str]) -> dict[str, Any]:
         if name in DEFAULTS and not text:
             found[name] = DEFAULTS[name]
         elif text is not None:
-            found[name] = _value(name, text)
+            found[name] = _value(name, text, now_ms=now_ms)
     return found
 
 
-def _value(name: str, text: str) -> int | str:
+def _value(name: str, text: str, *, now_ms: int) -> int | str | None:
     if _NUMBER.fullmatch(text):
         return int(text)
-    if name in _INSTANTS:
-        try:
-            return times.parse(text)
-        except ValueError as exc:
-            raise WrongParameter(f"`{name}`: {exc}") from exc
-    return text
+    return views.moment(text, name, now_ms=now_ms) if name in _INSTANTS else text
 
 
 def _shown(name: str) -> str:

@@ -27,7 +27,6 @@ from policy.server.pages.charts import (
 )
 from policy.server.pages.parameters import (
     Parameter,
-    WrongParameter,
     fields,
     require_known,
     values,
@@ -71,7 +70,7 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
     try:
         question = _question(principal, query)
         require_known(query, _KNOWN, question.names)
-        given = _given(question, query)
+        given = values(question.names, query, now_ms=pages.service.clock())
         if question.text.strip():
             result = await in_thread(_run, pages, principal, question, given)
     except Failure as exc:
@@ -124,14 +123,6 @@ def _question(principal: Principal, query: Mapping[str, str]) -> _Question:
     saved = None if principal.limited else saved_as(text)
     names = saved.parameters if saved is not None else parameters_in(text)
     return _Question(text=text, saved=saved, names=names, parameters=fields(names, query))
-
-
-def _given(question: _Question, query: Mapping[str, str]) -> dict[str, Any]:
-    """The values of its parameters. Raises Failure."""
-    try:
-        return values(question.names, query)
-    except WrongParameter as exc:
-        raise Failure(400, "invalid", str(exc)) from exc
 
 
 def _run(
