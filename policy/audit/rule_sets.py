@@ -97,9 +97,32 @@ def shipped_as(rules: AnyRules) -> str | None:
 
 def recorded_as(wanted: str) -> str:
     """A filter for the rule set of decisions as the record has it: the listed name of a shipped one
-    is the name that this calls itself. Everything else stays as it is.
+    is the name that this calls itself. Everything else stays as it is. Raises InvalidValue.
     """
+    require_digest(wanted)
     return own_name(wanted) if wanted in shipped() else wanted
+
+
+_DIGEST: Final = "sha256:"
+
+
+def require_digest(wanted: str) -> None:
+    """Refuse a digest, or a beginning of one, that finds nothing however long one looks.
+
+    A name is none, and passes. Raises InvalidValue.
+    """
+    if not wanted.startswith(_DIGEST):
+        return
+    from policy.store.errors import InvalidValue  # lists of files need no database
+    from policy.store.read.queries import is_digest
+
+    if not is_digest(wanted):
+        short = is_digest(f"{wanted}0000")
+        what = "too short for" if short else "not"
+        raise InvalidValue(
+            f"`{wanted[:80]}` is {what} the beginning of a digest",
+            help=f"give `{_DIGEST}` and 4 to 64 of its hexadecimal digits, in lower case",
+        )
 
 
 # --- text --------------------------------------------------------------------------------------

@@ -224,9 +224,8 @@ def _loaded(source: str, db: str) -> RuleSet:
     from policy.rules import RuleSet
     from policy.rules.files import is_path, shipped
 
-    if source.startswith("sha256:"):
-        with session.open_store(db) as store:
-            return RuleSet.from_canonical(store.read.rule_set(source))
+    if source.startswith(rule_files.DIGEST):
+        return rule_files.rule_set(source, db=db)
     given = click.get_current_context().get_parameter_source("db")
     if source in shipped() or is_path(source) or given is ParameterSource.DEFAULT:
         return rule_files.rule_set(source)

@@ -81,7 +81,7 @@ def rules_of_any_kind(source: str, *, db: str | None = None) -> RuleSet | BatchR
 
 
 def recorded_as(wanted: str | None) -> str | None:
-    """The rule set that decisions are filtered by, as the store takes it."""
+    """The rule set that decisions are filtered by, as the store takes it. Raises InvalidValue."""
     if wanted is None:
         return None
     from policy.audit import rule_sets
@@ -90,7 +90,10 @@ def recorded_as(wanted: str | None) -> str | None:
 
 
 def _stored(digest: str, store: Store | None, db: str | None) -> str:
-    """The canonical text of a rule set in the database."""
+    """The canonical text of a rule set in the database. Raises StoreError."""
+    from policy.audit.rule_sets import require_digest
+
+    require_digest(digest)
     if store is not None:
         return store.read.rule_set(digest)
     if db is None:

@@ -21,6 +21,7 @@ from policy.audit.rule_sets import (
     from_canonical,
     load_shipped,
     recorded_as,
+    require_digest,
     shipped_kinds,
 )
 from policy.audit.rule_sets import differences as rule_changes
@@ -45,6 +46,7 @@ from policy.store import (
     ActivationRow,
     DecisionRow,
     EnvironmentRow,
+    InvalidValue,
     NotFound,
     SessionRow,
     StoredDecision,
@@ -198,8 +200,12 @@ def workload(text: str | None) -> str | None:
 
 
 def recorded_rules(text: str | None) -> str | None:
-    """The rule set that decisions are filtered by, as the store takes it."""
-    return None if text is None else recorded_as(text)
+    """The rule set that decisions are filtered by, as the store takes it. Raises Failure."""
+    try:
+        return None if text is None else recorded_as(text)
+    except InvalidValue as exc:
+        told = f"query: `rules`: {exc.message}"
+        raise Failure(400, "invalid", told, help=exc.help) from exc
 
 
 COLUMNS: Final = (
@@ -327,7 +333,7 @@ def _decided_again(service: PolicyService, row: ObservationRow) -> dict[str, Any
 def any_rules(service: PolicyService, wanted: str) -> AnyRules:
     """A shipped rule set by name, or a stored one by digest. Never a file of the service's host.
 
-    Raises Failure, NotFound.
+    Raises Failure, StoreError.
     """
     if not wanted.strip():
         raise Failure(400, "invalid", "no rule set is named", help=_NAMING)
@@ -340,7 +346,7 @@ def any_rules(service: PolicyService, wanted: str) -> AnyRules:
 
 
 def rule_set(service: PolicyService, wanted: str) -> RuleSet:
-    """One that can judge decisions, of those of `any_rules`. Raises Failure, NotFound."""
+    """One that can judge decisions, of those of `any_rules`. Raises Failure, StoreError."""
     found = any_rules(service, wanted)
     if isinstance(found, RuleSet):
         return found
@@ -354,7 +360,11 @@ _NAMING: Final = "give the name of a shipped rule set, or the digest of one in t
 
 
 def _stored_rules(service: PolicyService, wanted: str) -> str:
-    """The canonical text of a stored rule set by (the beginning of) its digest."""
+    """The canonical text of a stored rule set by (the beginning of) its digest.
+
+    Raises InvalidValue, NotFound.
+    """
+    require_digest(wanted)
     if not (wanted.startswith("sha256:") or is_digest(wanted)):
         close = close_names(wanted, shipped_kinds())
         raise NotFound(

@@ -106,3 +106,61 @@ def test_either_name_finds_the_decisions(
     assert f"Decisions per day: {len(expected)}" in shown
     used = policy("rules", "coverage", rules, "--db", db)
     assert used.err.count("made 1 decision (sha256:") == len(expected)
+
+
+SHORT = "`sha256:637` is too short for the beginning of a digest"
+LONGER = "give `sha256:` and 4 to 64 of its hexadecimal digits, in lower case"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("decisions", "--rules", "sha256:637"),
+        ("rules", "coverage", "sha256:637"),
+        ("rules", "show", "sha256:637"),
+        ("compare", "--rules", "sha256:637"),
+        ("rules", "prove", "sha256:637"),
+    ],
+    ids=" ".join,
+)
+def test_commands_refuse_a_digest_that_is_too_short(
+    policy: Policy, db: str, arguments: tuple[str, ...]
+) -> None:
+    done = policy(*arguments, "--db", db)
+    assert (done.status, done.err) == (1, f"{SHORT}\n  help: {LONGER}\n")
+
+
+def test_the_service_refuses_a_digest_that_is_too_short(service: Serving) -> None:
+    """As a filter and as a name, in the API and on pages; what is no digest in other words."""
+    for path in ("/decisions?rules=", "/export/decisions?rules=", "/rule-sets/"):
+        for wanted, said in (
+            ("sha256:637", SHORT),
+            ("sha256:", "`sha256:` is too short for the beginning of a digest"),
+            ("sha256:63x7", "`sha256:63x7` is not the beginning of a digest"),
+        ):
+            answer = service.get(f"/api/v1{path}{wanted}")
+            assert (answer.status_code, answer.json()["help"]) == (400, LONGER)
+            assert answer.json()["detail"].removeprefix("query: `rules`: ") == said
+    for path in ("/decisions?rules=", "/compare?rules=", "/rules/"):
+        page = service.get(f"{path}sha256:637")
+        assert (page.status_code, SHORT in words(page)) == (400, True)
+    assert SHORT in words(service.get("/decisions/1?rules=sha256:637"))
+    digest = RuleSet.load("environments/prod").digest
+    found = service.get("/api/v1/decisions", params={"rules": digest[:11]})
+    assert listed(found.json()["decisions"]) == [1]
+
+
+def test_a_filter_of_the_api_is_not_empty(service: Serving) -> None:
+    """A form of the pages sends the fields that are empty, which are none there."""
+    names = "cluster since until namespace node rules preemptor pod victim workload outcome origin"
+    for name in names.split():
+        answer = service.get(f"/api/v1/decisions?{name}=")
+        assert (answer.status_code, f"`{name}`" in answer.json()["detail"]) == (400, True)
+        assert service.get(f"/decisions?{name}=").status_code == 200
+    for path in (
+        "observations?pod=",
+        "groups?group=",
+        "overview?cluster=",
+        "export/sessions?since=",
+    ):
+        assert "it is empty" in service.get(f"/api/v1/{path}").json()["detail"]

@@ -153,16 +153,17 @@ def test_what_has_no_effect_is_refused(
 
 
 NO_TIME = (
-    "`` is not a time such as `2026-11-21T08:00:00Z`, `yesterday 14:02`, `14:05` or `2 hours ago`"
+    "`x` is not a time such as `2026-11-21T08:00:00Z`, `yesterday 14:02`, `14:05` or `2 hours ago`"
 )
 
 
 @pytest.mark.parametrize(
     ("path", "body", "detail"),
     [
-        ("/decisions?since=", None, f"query: `since`: {NO_TIME}"),
-        ("/observations?until=", None, f"query: `until`: {NO_TIME}"),
-        ("/clusters/default/state?at=", None, "query: `at`: `` is not an RFC 3339 time"),
+        ("/decisions?since=x", None, f"query: `since`: {NO_TIME}"),
+        ("/observations?until=x", None, f"query: `until`: {NO_TIME}"),
+        ("/clusters/default/state?at=x", None, "query: `at`: `x` is not an RFC 3339 time"),
+        ("/clusters/default/state?at=", None, "query: `at`: it is empty"),
         ("/decide", {"environment": "prod"}, "body: give either `pod` or `manifest`"),
         (
             "/clusters/default/state?revision=1&at=2030-01-01T00:00:00Z",

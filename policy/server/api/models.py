@@ -24,33 +24,49 @@ class NoParameters(_Strict):
 class _OfTime(_Strict):
     """Of which cluster, and made for which time."""
 
-    cluster: str | None = Field(None, max_length=253, description="Name of a cluster.")
+    cluster: str | None = Field(
+        None, min_length=1, max_length=253, description="Name of a cluster."
+    )
     since: str | None = Field(
         None,
+        min_length=1,
         max_length=60,
         description=f"For this instant or later: {_INSTANT}.",
     )
     until: str | None = Field(
-        None, max_length=60, description="For an instant before this one, in the same forms."
+        None,
+        min_length=1,
+        max_length=60,
+        description="For an instant before this one, in the same forms.",
     )
 
 
 class DecisionsExportQuery(_OfTime):
     """Which decisions, newest first."""
 
-    namespace: str | None = Field(None, max_length=63, description="Of the preemptor or a victim.")
-    node: str | None = Field(None, max_length=253)
+    namespace: str | None = Field(
+        None, min_length=1, max_length=63, description="Of the preemptor or a victim."
+    )
+    node: str | None = Field(None, min_length=1, max_length=253)
     rules: str | None = Field(
         None,
+        min_length=1,
         max_length=253,
         description="Name, that of a shipped rule set also as it is listed, or beginning of a"
         " digest.",
     )
-    preemptor: str | None = Field(None, max_length=317, description=_POD)
-    pod: str | None = Field(None, max_length=317, description=f"The preemptor or a victim: {_POD}")
-    victim: str | None = Field(None, max_length=317, description=f"Any of the victims: {_POD}")
+    preemptor: str | None = Field(None, min_length=1, max_length=317, description=_POD)
+    pod: str | None = Field(
+        None, min_length=1, max_length=317, description=f"The preemptor or a victim: {_POD}"
+    )
+    victim: str | None = Field(
+        None, min_length=1, max_length=317, description=f"Any of the victims: {_POD}"
+    )
     workload: str | None = Field(
-        None, max_length=381, description="Owner of any of the victims: namespace/Kind/name."
+        None,
+        min_length=1,
+        max_length=381,
+        description="Owner of any of the victims: namespace/Kind/name.",
     )
     outcome: (
         Literal[
@@ -82,27 +98,41 @@ class DecisionsQuery(DecisionsExportQuery):
 class OverviewQuery(_Strict):
     """Of which time, and which cluster."""
 
-    cluster: str | None = Field(None, max_length=253, description="Only this cluster.")
+    cluster: str | None = Field(
+        None, min_length=1, max_length=253, description="Only this cluster."
+    )
     days: int = Field(1, ge=1, le=366, description="Up to the end of the hour that has begun.")
 
 
 class ObservationsExportQuery(_Strict):
     """Which preemptions of clusters' own schedulers, newest first."""
 
-    cluster: str | None = Field(None, max_length=253, description="Name of a cluster.")
+    cluster: str | None = Field(
+        None, min_length=1, max_length=253, description="Name of a cluster."
+    )
     since: str | None = Field(
         None,
+        min_length=1,
         max_length=60,
         description=f"That happened at this instant or later: {_INSTANT}.",
     )
     until: str | None = Field(
-        None, max_length=60, description="That happened before this instant, in the same forms."
+        None,
+        min_length=1,
+        max_length=60,
+        description="That happened before this instant, in the same forms.",
     )
-    namespace: str | None = Field(None, max_length=63, description="Of the preemptor or a victim.")
-    node: str | None = Field(None, max_length=253)
-    preemptor: str | None = Field(None, max_length=317, description=_POD)
-    victim: str | None = Field(None, max_length=317, description=f"Any of the victims: {_POD}")
-    pod: str | None = Field(None, max_length=317, description=f"The preemptor or a victim: {_POD}")
+    namespace: str | None = Field(
+        None, min_length=1, max_length=63, description="Of the preemptor or a victim."
+    )
+    node: str | None = Field(None, min_length=1, max_length=253)
+    preemptor: str | None = Field(None, min_length=1, max_length=317, description=_POD)
+    victim: str | None = Field(
+        None, min_length=1, max_length=317, description=f"Any of the victims: {_POD}"
+    )
+    pod: str | None = Field(
+        None, min_length=1, max_length=317, description=f"The preemptor or a victim: {_POD}"
+    )
     verdict: (
         Literal["same", "tie", "order", "sampling", "lag", "answered", "other", "unknown"] | None
     ) = None
@@ -141,6 +171,7 @@ class CyclesExportQuery(SessionsExportQuery):
 
     group: str | None = Field(
         None,
+        min_length=1,
         max_length=317,
         description="The pod group: namespace/name; without a namespace it is in `default`.",
     )
@@ -162,9 +193,13 @@ class StateQuery(_Strict):
 
     kind: Literal["pods", "nodes"] = "pods"
     revision: int | None = Field(None, ge=1, le=2**62, description="Not together with `at`.")
-    at: str | None = Field(None, max_length=40, description="RFC 3339; not with `revision`.")
+    at: str | None = Field(
+        None, min_length=1, max_length=40, description="RFC 3339; not with `revision`."
+    )
     limit: int = Field(500, ge=1, le=5000, description="At most so many.")
-    after: str | None = Field(None, max_length=317, description="Only objects behind this name.")
+    after: str | None = Field(
+        None, min_length=1, max_length=317, description="Only objects behind this name."
+    )
 
     @model_validator(mode="after")
     def _one(self) -> StateQuery:

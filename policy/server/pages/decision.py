@@ -22,7 +22,7 @@ from policy.server.pages.occupancy import WIDTH
 from policy.server.pages.parameters import require_known
 from policy.server.pages.surface import Pages
 from policy.server.security.access import Principal
-from policy.store import NotFound, StoredDecision
+from policy.store import InvalidValue, NotFound, StoredDecision
 
 _AT_ONCE: Final = 5_000
 """Pods whose versions ended since a decision: that many are looked at within 20 ms or so for those
@@ -92,7 +92,7 @@ def _answer(ask: Callable[[], Any]) -> dict[str, Any]:
     """What was found, or in words why it is not known."""
     try:
         return {"found": ask(), "problem": ""}
-    except Failure as exc:
+    except (Failure, InvalidValue) as exc:
         hint = f" ({exc.help})" if exc.help else ""
         return {"found": None, "problem": f"{exc.message}{hint}"}
     except NotFound as exc:

@@ -458,7 +458,7 @@ def no_decision(wanted: int | str) -> NotFound:
     """What is said where there is no decision with that number or digest."""
     return NotFound(
         f"there is no decision `{str(wanted)[:80]}`",
-        help="give a number or the beginning of a digest, as `policy decisions` lists them",
+        help="give a number as `policy decisions` lists it, or 4 digits or more of a digest",
     )
 
 
