@@ -22,6 +22,7 @@ from tests.acceptance.test_serve_group_viewers import fill
 from tests.acceptance.test_serve_sessions import hold
 from tests.support import serving
 from tests.support.live import LIVE
+from tests.support.page_text import table
 from tests.support.serving import Serving, preempts
 
 METHODS = {"get", "post"}
@@ -284,3 +285,13 @@ def test_the_page_shows_what_answers_are(service: Serving, tokens: dict[str, str
     assert '<a href="#schema-Decision">Decision</a>' in page
     assert 'id="schema-Decision"' in page
     assert "Everything that is known of a decision" in page
+
+
+def test_the_page_shows_what_may_be_given(service: Serving, tokens: dict[str, str]) -> None:
+    """Bounds, values and defaults of parameters, and of fields of a body."""
+    page = service.get("/api", headers=bearer(tokens["viewer"]))
+    state = table(page, "Parameters of getState")
+    rows = {row[0]: row[3:5] for row in state}
+    assert (rows["limit"], rows["kind"]) == (["1 to 5000", "500"], ["one of pods , nodes", "pods"])
+    depth = next(row for row in table(page, "Body of whatIf") if row[0] == "depth")
+    assert depth[2:4] == ["1 to 100", "3"]

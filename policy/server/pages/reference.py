@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -27,13 +27,17 @@ def _document() -> dict[str, Any]:
 
 @cache
 def operations() -> list[dict[str, Any]]:
-    """Each with its method, path, parameters, the schema of its body, and its answers."""
+    """Each with its method, path, parameters, the fields of its body, and its answers."""
     return [
         {
             **told,
             "id": told["operationId"],
             "method": method.upper(),
             "path": path,
+            "parameters": [
+                _entry(one["name"], one["schema"], place=one["in"], required=one["required"])
+                for one in told.get("parameters", ())
+            ],
             "body": _body(told),
             "done": _done(told),
         }
@@ -64,10 +68,51 @@ def schemas() -> list[dict[str, Any]]:
     ]
 
 
-def _body(told: dict[str, Any]) -> dict[str, Any] | None:
+def _body(told: dict[str, Any]) -> list[dict[str, Any]]:
     body = told.get("requestBody")
-    schema: dict[str, Any] | None = body["content"]["application/json"]["schema"] if body else None
-    return schema
+    schema = body["content"]["application/json"]["schema"] if body else _NONE
+    required = schema.get("required", ())
+    return [
+        _entry(name, field, place="body", required=name in required)
+        for name, field in schema.get("properties", _NONE).items()
+    ]
+
+
+def _entry(name: str, schema: dict[str, Any], *, place: str, required: bool) -> dict[str, Any]:
+    """What may be given under a name: `values` one by one, or `bounds` in words."""
+    # An optional one is of its type, or null, which is to leave it out.
+    parts = [schema, *schema.get("anyOf", ())]
+    default = schema.get("default")
+    return {
+        "name": name,
+        "in": place,
+        "required": required,
+        "about": _about(schema),
+        "values": [str(value) for part in parts for value in part.get("enum", ())],
+        "bounds": ", ".join(words for part in parts if (words := _bounds(part))),
+        "default": "" if default is None else str(default),
+    }
+
+
+_SIZES: Final = (
+    ("minimum", "maximum", ""),
+    ("minLength", "maxLength", " characters"),
+    ("minItems", "maxItems", " entries"),
+)
+"""How a schema says the least and the most of a number, a text and a list, and of what."""
+
+
+def _bounds(schema: dict[str, Any]) -> str:
+    """The least and the most that a value may be; "" where neither is said."""
+    for least, most, of in _SIZES:
+        low, high = schema.get(least), schema.get(most)
+        if low is not None and high is not None:
+            return f"{low} to {high}{of}"
+        if low is not None:
+            return f"{low}{of} or more"
+        if high is not None:
+            return f"{high}{of} at most"
+    return ""
 
 
 def _done(told: dict[str, Any]) -> dict[str, Any]:
