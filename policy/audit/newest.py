@@ -42,10 +42,11 @@ def judge_newest(
 ) -> JudgedNewest:
     """The newest decisions and as many cycles of pod groups, of one cluster or of all.
 
-    limit: of each. Raises NotFound for an unknown cluster.
+    Those of kept simulations only where their cluster is named. limit: of each. Raises NotFound
+    for an unknown cluster.
     """
-    rows = store.read.decisions(cluster, limit=limit)
-    cycles = store.read.sessions(cluster, kind=KIND, limit=limit)
+    rows = store.read.decisions(cluster, simulated=False, limit=limit)
+    cycles = store.read.sessions(cluster, kind=KIND, simulated=False, limit=limit)
     found = _judged(store, rules, rows, cycles, JudgedBefore() if known is None else known)
     compared = [one for one in found if isinstance(one, Comparison)]
     changed = [one for one in reversed(compared) if one.change is not DecisionChange.SAME]

@@ -56,7 +56,8 @@ def command(
     A workload is `NAMESPACE/KIND/NAME`, `KIND/NAME`, or a name; where no pod and no owner has the
     name, the pods and owners count whose name begins with it (`checkout` for
     `checkout-7f9-x2k4p`). Decisions, batch sessions and what was observed of a real scheduler are
-    listed, the newest first. The exit status is 1 where nothing was found.
+    listed, the newest first; those of a kept simulation only where `--cluster` names its cluster.
+    The exit status is 1 where nothing was found.
 
     \b
     Example:
@@ -73,6 +74,7 @@ def command(
         meaning, found = _found(
             store, name, cluster, options.millis(since), options.millis(until), limit + 1
         )
+        left_out = [] if cluster is not None else sorted(store.read.kept_simulations().values())
     found, more = found[:limit], len(found) > limit
     lines = [_line(hit) for hit in found]
     if form != "table":
@@ -83,13 +85,16 @@ def command(
                 output.line(line)
     if not found:
         output.say(f"no eviction of `{name}` is recorded" + _when(since, until))
+        _say_left_out(left_out)
         return Exit.ERROR
     in_vain = sum(bool(hit.outcome) for hit in found)
+    what = "simulated eviction" if found[0].simulated else "eviction"
     output.say(
-        f"{output.number(len(found) - in_vain, 'eviction')} of {meaning}"
+        f"{output.number(len(found) - in_vain, what)} of {meaning}"
         + (f", and {in_vain} not carried out" if in_vain else "")
     )
     output.say_newest(limit, more=more)
+    _say_left_out(left_out)
     first = next((hit for hit in found if hit.decision_id is not None), None)
     if first is not None:
         output.say(
@@ -97,6 +102,16 @@ def command(
             f" `policy avoidable {first.decision_id}` what would have avoided it"
         )
     return Exit.OK
+
+
+def _say_left_out(clusters: list[str]) -> None:
+    """Simulations that are not looked at; several fill no line with their names."""
+    if clusters:
+        others = f" and {len(clusters) - 1} more" if clusters[1:] else ""
+        output.say(
+            f"kept simulations are left out: cluster {clusters[0]}{others};"
+            " `--cluster` names one to look at"
+        )
 
 
 def _when(since: datetime | None, until: datetime | None) -> str:
@@ -157,6 +172,7 @@ def _line(hit: Hit) -> dict[str, Any]:
         "preemptor_priority": hit.preemptor_priority,
         "node": hit.node,
         "origin": hit.origin,
+        "simulated": hit.simulated,
         "confidence": hit.confidence,
         "decision": hit.decision_id,
         "session": hit.session_id,
@@ -184,19 +200,27 @@ def _sentences(hit: Hit) -> Iterator[str]:
     yield (
         f"{session.instant(hit.now_ms)}  {hit.victim}{owner} (priority {hit.victim_priority})"
         f" {left} {hit.node} for {hit.preemptor} (priority {hit.preemptor_priority})"
+        f"{' in a simulation' if hit.simulated else ''}"
     )
     for line in view.not_carried_out(hit.contradicted_by):
         yield f"  {line}"
     if hit.session_id is not None:
-        yield f"  batch session {hit.session_id} (`policy batch explain {hit.session_id}`)"
+        number = hit.session_id
+        yield f"  batch session {number} of cluster {hit.cluster} (`policy batch explain {number}`)"
     if hit.observation_id is not None:
         number = hit.observation_id
-        yield f"  observed of the cluster's own scheduler, {hit.confidence}: observation {number}"
+        yield (
+            f"  observed in cluster {hit.cluster} of its own scheduler, {hit.confidence}:"
+            f" observation {number}"
+        )
     decision = hit.decision
     if decision is None:
         return
     recorded = session.instant(decision.at_ms)
-    yield f"  decision {decision.id}, recorded {recorded} by {decision.actor}"
+    yield (
+        f"  decision {decision.id} of cluster {hit.cluster},"
+        f" recorded {recorded} by {decision.actor}"
+    )
     allowed = ", ".join(f"`{rule}`" for rule in hit.allowed_by) or "no rule"
     yield f"  allowed by {allowed}; with it in place the preemptor fails `{hit.filter}`"
     criterion = decision.decided_by

@@ -38,9 +38,10 @@ HIDDEN = {
     },
     "/decisions": {"hour_totals"},
     "/decisions/1": {"nodes", "pods", "nominations", "nomination_ends", "revisions"},
-    "/workloads/shop/web": {"activations", "environments", "revisions"},
+    # Revisions tell for everyone which clusters hold kept simulations.
+    "/workloads/shop/web": {"activations", "environments"},
     "/workloads/lab/hit": {
-        *("activations", "environments", "revisions", "namespaces", "nodes"),
+        *("activations", "environments", "namespaces", "nodes"),
         *("pod_disruption_budgets", "priority_classes"),
     },
     "/observed": {"gaps"},

@@ -225,3 +225,23 @@ def test_sources_do_not_mix(policy: Policy, arguments: list[object], message: st
     done = policy("simulate", *arguments, "--rules", "kube-1.36")
     assert done.status != 0
     assert message in done.err
+
+
+def test_who_evicted_a_pod_was_no_simulation(policy: Policy, tmp_path: Path) -> None:
+    """Unless its cluster is named: each eviction says then that it was simulated, and where."""
+    db = ("--db", str(tmp_path / "policy.db"))
+    kept = ("--keep", "case", "--for", "200")
+    assert policy("simulate", TRACE, "--rules", "kube-1.36", *kept, *db).status == 0
+    left_out = "kept simulations are left out: cluster case-kube-1.36-0; `--cluster` names one"
+    done = policy("who", "default/batch-1", *db)
+    assert (done.status, done.out) == (1, "")
+    assert done.err.startswith("no eviction of `default/batch-1` is recorded\n" + left_out)
+    named = ("who", "default/batch-1", "--cluster", "case-kube-1.36-0", *db)
+    done = policy(*named)
+    assert (done.status, left_out in done.err) == (0, False)
+    assert "1 simulated eviction of pod default/batch-1\n" in done.err
+    first, second = done.out.splitlines()[:2]
+    assert first.endswith("left n1 for default/web-1 (priority 9) in a simulation")
+    assert second.startswith("  decision 2 of cluster case-kube-1.36-0, recorded ")
+    (one,) = json.loads(policy(*named, "-o", "json").out)
+    assert (one["origin"], one["simulated"]) == ("simulated", True)

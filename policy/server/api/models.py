@@ -300,7 +300,9 @@ class CompareRequest(_Strict):
         description="In place of numbers: so many of the newest decisions, and as many cycles.",
     )
     cluster: str | None = Field(
-        None, max_length=253, description="Of which cluster `newest` are; of all by default."
+        None,
+        max_length=253,
+        description="Of which cluster `newest` are; of all but kept simulations by default.",
     )
 
     @model_validator(mode="after")

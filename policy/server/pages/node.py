@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,6 +14,7 @@ from policy.audit.on_node import NodeNow, on_node
 from policy.server import views
 from policy.server.http import in_thread
 from policy.server.pages.occupancy import WIDTH, resources, words
+from policy.server.pages.one_cluster import OneCluster, cluster_named
 from policy.server.pages.surface import PAGE, Pages
 from policy.server.pages.timelines import HEIGHT, MARK, Axis, Strip
 from policy.server.pages.timelines import WIDTH as TIME
@@ -24,10 +26,12 @@ from policy.text.words import number
 async def show(pages: Pages, request: Request, principal: Principal) -> Response:
     name = request.path_params["name"]
     service = pages.service
-    wanted = {"node": name}
+    cluster = cluster_named(request)
+    wanted = {"node": name, "cluster": cluster, "simulated": False}
     rows, lines = await in_thread(views.decisions, service, principal, wanted, limit=PAGE)
     now_ms = service.clock()
     here = await in_thread(on_node, service.store, name, now_ms=now_ms)
+    kept = set((await in_thread(service.store.read.kept_simulations)).values())
     return pages.page(
         request,
         principal,
@@ -37,7 +41,13 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
         more=len(lines) == PAGE,
         past=past(rows),
         axis=(instant(rows[-1].now_ms), instant(rows[0].now_ms)) if rows else None,
-        found=[_shown(one) for one in here],
+        found=[
+            {**_shown(one), "simulated": one.cluster in kept}
+            for one in here
+            if cluster in (None, one.cluster)
+        ],
+        only=None if cluster is None else OneCluster(name=cluster, simulated=cluster in kept),
+        every_cluster=f"/nodes/{quote(name, safe='')}",
         width=WIDTH,
         time=TIME,
         tall=HEIGHT,

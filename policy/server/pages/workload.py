@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
-from urllib.parse import quote
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+from urllib.parse import quote, urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,6 +15,7 @@ from policy.audit.protection import protection
 from policy.audit.workload import WorkloadHit, by_preemptor, is_of, lost_seconds, with_evicted
 from policy.server import views
 from policy.server.http import Failure, in_thread
+from policy.server.pages.one_cluster import cluster_named, one_cluster
 from policy.server.pages.surface import PAGE, Pages, after
 from policy.server.pages.timelines import HEIGHT, MARK, WIDTH, Axis, Strip
 from policy.server.security.access import Principal
@@ -25,40 +27,72 @@ from policy.store.record.groups import KIND as GROUP
 
 _LANES: Final = 25
 """Pods of the time line."""
+_Found = TypeVar("_Found", bound=EvictedPod)
 
 
 async def show(pages: Pages, request: Request, principal: Principal) -> Response:
     namespace, name = request.path_params["namespace"], request.path_params["name"]
     if not principal.sees(namespace):
         raise Failure(404, "not-found", "there is no such workload")
-    shown = await in_thread(
-        _workload, pages.service, principal, namespace, name, before=after(request)
+    looked = _Looked(
+        service=pages.service,
+        principal=principal,
+        namespace=namespace,
+        name=name,
+        cluster=cluster_named(request),
     )
+    shown = await in_thread(_workload, looked, before=after(request))
     return pages.page(request, principal, "workload.html", title=f"{namespace}/{name}", **shown)
 
 
-def _workload(
-    service: PolicyService, principal: Principal, namespace: str, name: str, *, before: int | None
-) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Looked:
+    """Who looks at which workload."""
+
+    service: PolicyService
+    principal: Principal
+    namespace: str
+    name: str
+    cluster: str | None  #: None for all but those of kept simulations
+
+    def read(self, function: Callable[..., list[_Found]]) -> list[_Found]:
+        """Evictions of other than decisions. Raises NotFound."""
+        return views.of_clusters(
+            self.principal,
+            lambda: function(self.namespace, self.name, cluster=self.cluster, limit=PAGE),
+            [],
+        )
+
+
+def _workload(looked: _Looked, *, before: int | None) -> dict[str, Any]:
     """The newest page has all there is to know; older ones have the evictions alone."""
-    hits, older = _decided(service, principal, namespace, name, before)
+    service, principal = looked.service, looked.principal
+    hits, older = _decided(looked, before)
     observed: list[WorkloadHit] = []
     held: list[WorkloadHit] = []
     newest = before is None
     if newest:
-        observed = _observed(service, principal, namespace, name)
-        held = _held(service, principal, namespace, name)
+        observed = _observed(looked)
+        held = _held(looked)
     found = sorted((*hits, *observed, *held), key=lambda hit: hit.now_ms, reverse=True)
     # States are not for limited viewers: of a pod that was evicted they see what was told of it.
     known = Runs(runs=(), whole=True)
     if newest and not principal.limited:
-        known = service.store.read.runs_of(namespace, name, also={hit.pod for hit in found})
-    path = f"/workloads/{quote(namespace, safe='')}/{quote(name, safe='')}"
+        known = service.store.read.runs_of(
+            looked.namespace,
+            looked.name,
+            cluster=looked.cluster,
+            also={hit.pod for hit in found},
+        )
+    path = f"/workloads/{quote(looked.namespace, safe='')}/{quote(looked.name, safe='')}"
+    clusters = sorted({run.cluster for run in known.runs} | {hit.cluster for hit in found})
     return {
         "hits": [{"hit": hit, "at": instant(hit.now_ms), "address": _page(hit)} for hit in found],
         "evicted": sum(hit.evicted for hit in found),
         "lost": _lasting(lost_seconds(found)),
-        "clusters": sorted({run.cluster for run in known.runs} | {hit.cluster for hit in found}),
+        "clusters": clusters,
+        "only": one_cluster(service, looked.cluster, something=bool(clusters)),
+        "every_cluster": path,
         "observed": len(observed),
         "held": len(held),
         "preemptors": [
@@ -72,18 +106,27 @@ def _workload(
         "line": _time_line(known, found, service.clock()) if newest else None,
         "protections": _protections(service, known, found),
         "page": PAGE,
-        "newest": "" if newest else path,
-        "older": f"{path}?after={older}" if older else "",
+        "newest": "" if newest else _address(path, looked.cluster),
+        "older": _address(path, looked.cluster, after=older) if older else "",
     }
 
 
-def _decided(
-    service: PolicyService, principal: Principal, namespace: str, name: str, before: int | None
-) -> tuple[list[WorkloadHit], int | None]:
+def _address(path: str, cluster: str | None, **given: int) -> str:
+    fields = {**({} if cluster is None else {"cluster": cluster}), **given}
+    return f"{path}?{urlencode(fields)}" if fields else path
+
+
+def _decided(looked: _Looked, before: int | None) -> tuple[list[WorkloadHit], int | None]:
     """Evictions by decisions, and the number that the page ends with where there are older ones."""
-    wanted = {"victim_named": (namespace, name), "before_id": before}
-    rows, lines = views.decisions(service, principal, wanted, limit=PAGE)
-    victims = service.store.read.victims_of([row.id for row in rows])
+    namespace, name = looked.namespace, looked.name
+    wanted = {
+        "victim_named": (namespace, name),
+        "before_id": before,
+        "cluster": looked.cluster,
+        "simulated": False,
+    }
+    rows, lines = views.decisions(looked.service, looked.principal, wanted, limit=PAGE)
+    victims = looked.service.store.read.victims_of([row.id for row in rows])
     hits = [
         WorkloadHit(
             now_ms=row.now_ms,
@@ -109,10 +152,8 @@ def _evicted(row: DecisionRow) -> bool:
     return row.outcome == "preempt" and row.carried_out and not row.is_judgement_only
 
 
-def _observed(
-    service: PolicyService, principal: Principal, namespace: str, name: str
-) -> list[WorkloadHit]:
-    found = service.store.read.observed_evictions(namespace, name, limit=PAGE)
+def _observed(looked: _Looked) -> list[WorkloadHit]:
+    principal = looked.principal
     return [
         _hit(
             principal,
@@ -120,15 +161,13 @@ def _observed(
             observation=principal.shown(Numbered.OBSERVATION, one.observation),
             evicted=True,
         )
-        for one in found
+        for one in looked.read(looked.service.store.read.observed_evictions)
     ]
 
 
-def _held(
-    service: PolicyService, principal: Principal, namespace: str, name: str
-) -> list[WorkloadHit]:
+def _held(looked: _Looked) -> list[WorkloadHit]:
     """Evictions of batch sessions, and of cycles of pod groups."""
-    found = service.store.read.session_evictions(namespace, name, limit=PAGE)
+    principal = looked.principal
     return [
         _hit(
             principal,
@@ -137,7 +176,7 @@ def _held(
             group=one.kind == GROUP,
             evicted=one.carried_out,
         )
-        for one in found
+        for one in looked.read(looked.service.store.read.session_evictions)
     ]
 
 

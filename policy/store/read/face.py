@@ -9,7 +9,7 @@ from policy.store.faces import Face, reads, streams
 
 if TYPE_CHECKING:
     from policy.store import cluster_identity as identities
-    from policy.store import outcomes
+    from policy.store import kept, outcomes
     from policy.store.read import (
         answered,
         evictions,
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from policy.store.record import environments, schedulers, sessions, simulating
 else:  # a list of decisions should not wait for what reads sessions, reports or observations
     identities = lazy.Functions("policy.store.cluster_identity")
+    kept = lazy.Functions("policy.store.kept")
     outcomes = lazy.Functions("policy.store.outcomes")
     answered = lazy.Functions("policy.store.read.answered")
     evictions = lazy.Functions("policy.store.read.evictions")
@@ -63,6 +64,7 @@ class ReadFace(Face):
     outcomes_at = reads(outcomes.outcomes_at)
     call_recorded = reads(queries.call_recorded)
     rule_set = reads(queries.rule_set)
+    kept_simulations = reads(kept.kept_simulations)
     nominations = reads(queries.nominations)
     nominated_to = reads(nominated.nominated_to)
     runs_of = reads(runs.runs_of)

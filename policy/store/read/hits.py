@@ -12,6 +12,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, column, or_, select
 from sqlalchemy import table as lightweight_table
 
+from policy.store.kept import kept_simulations
 from policy.store.model.decisions import DecisionRow
 from policy.store.model.environments import ActivationRow
 from policy.store.outcomes import OutcomeRow, outcomes_of, outcomes_of_sessions
@@ -56,6 +57,7 @@ class Hit:
     filter: str  #: that failed with the victim back in place
     pdb_violating: bool | None
     origin: str
+    simulated: bool  #: in the cluster of a kept simulation
     confidence: str
     decision: DecisionRow | None
     allowed_by: tuple[str, ...]  #: rules of `victims.eligible` that allowed pods in the decision
@@ -74,12 +76,18 @@ def hits(
     until_ms: int | None = None,
     limit: int | None = None,
 ) -> list[Hit]:
-    """Evictions of the pod or workload, the newest first; also those that were not carried out."""
+    """Evictions of the pod or workload, the newest first; also those that were not carried out.
+
+    Those of kept simulations only where their cluster is named. Raises NotFound.
+    """
     c = _VIEW.c
     query = select(_VIEW).where(or_(c.evicted, c.outcome != ""))
+    simulated = frozenset(kept_simulations(connection).values())
     if cluster is not None:
         cluster_id(connection, cluster)  # an unknown cluster is an error
         query = query.where(c.cluster == cluster)
+    elif simulated:
+        query = query.where(c.cluster.not_in(sorted(simulated)))
     namespace, name = wanted.pod or wanted.owner or wanted.beginning or ("", "")
     if namespace:
         query = query.where(c.victim_namespace == namespace)
@@ -118,6 +126,7 @@ def hits(
             rules,
             of_decisions.get(row["decision_id"]) or of_sessions.get(row["session_id"], ()),
             active,
+            simulated=row["cluster"] in simulated,
         )
         for row in found
     ]
@@ -134,11 +143,14 @@ def _hit(
     rules: Mapping[int, tuple[str, ...]],
     outcomes: Sequence[OutcomeRow],
     active: _Activations,
+    *,
+    simulated: bool,
 ) -> Hit:
     values = {k: v for k, v in row.items() if k in Hit.__dataclass_fields__}
     broken = row["pdb_violating"]
     return Hit(
         **{**values, "pdb_violating": None if broken is None else bool(broken)},
+        simulated=simulated,
         decision=decision,
         contradicted_by=tuple(one for one in outcomes if one.pod == row["victim"]),
         allowed_by=rules.get(row["decision_id"], ()),

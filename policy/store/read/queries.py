@@ -29,6 +29,7 @@ from policy.decision.model import ExtenderCall, OfferedNode, Outcome, Victim
 from policy.store import rows
 from policy.store.decision_rows import record_from, victim_from
 from policy.store.errors import InvalidValue, NotFound
+from policy.store.kept import in_question
 from policy.store.model.decisions import (
     DecisionRow,
     LedgerPosition,
@@ -85,6 +86,7 @@ class DecisionFilter(TypedDict, total=False):
     victim_named: tuple[str, str] | None  #: namespace, and name of any victim or of its owner
     origin: str | None  #: a value of `Origin`
     hypothetical: bool | None  #: those that are not, where it is left out
+    simulated: bool | None  #: False for none of kept simulations, unless the cluster is named
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +157,8 @@ def _filtered(
     clusters = _clusters(connection, cluster)
     if cluster is not None:
         query = query.where(c.cluster_id == clusters[0])
+    if wanted.get("simulated") is False:
+        query = query.where(*in_question(connection, cluster, c.cluster_id))
     query = query.where(*_in_time(connection, clusters, wanted))
     shared = _shared(connection, wanted)
     rare = _rare(connection, shared)

@@ -11,6 +11,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row, and_, func, or_, select
 
 from policy.cluster.objects import workload_key
+from policy.store.kept import clusters_in_question, in_question
 from policy.store.outcomes import step_contradicted
 from policy.store.read.observed import not_replaced
 from policy.store.state.versions import chunks
@@ -84,16 +85,22 @@ class SessionEviction(EvictedPod):
 
 
 def runs_of(
-    connection: Connection, namespace: str, name: str, *, also: Collection[str] = ()
+    connection: Connection,
+    namespace: str,
+    name: str,
+    *,
+    cluster: str | None = None,
+    also: Collection[str] = (),
 ) -> Runs:
     """The pod of that name, and pods whose owner has it, of whatever kind.
 
     A controller's pods have names that begin with its own; others of its pods that are known go
     into `also` (namespace/name). Every version of the pods is looked at, up to VERSIONS_LOOKED_AT.
+    Kept simulations count only where their cluster is named. Raises NotFound.
     """
     found: list[PodRun] = []
     whole = True
-    for number, cluster in connection.execute(select(CLUSTERS.c.id, CLUSTERS.c.name)).all():
+    for number, here in clusters_in_question(connection, cluster).items():
         known = _named(connection, number, {f"{namespace}/{name}", *also})
         begun = _beginning(connection, number, f"{namespace}/{name}-")
         whole &= len(begun) <= VERSIONS_LOOKED_AT and len(known) < VERSIONS_LOOKED_AT
@@ -104,7 +111,7 @@ def runs_of(
             for row in versions
             if row.key == f"{namespace}/{name}" or row.owner.partition("/")[2] == name
         ]
-        found += _runs(connection, number, cluster, its)
+        found += _runs(connection, number, here, its)
     return Runs(runs=tuple(newest_first(found)), whole=whole)
 
 
@@ -204,12 +211,15 @@ def workloads_of(connection: Connection, cluster: str, pods: Collection[str]) ->
 
 
 def observed_evictions(
-    connection: Connection, namespace: str, name: str, *, limit: int
+    connection: Connection, namespace: str, name: str, *, cluster: str | None = None, limit: int
 ) -> list[ObservedEviction]:
-    """Of the pod of that name that has no owner, and of pods whose owner has it, newest first."""
+    """Of the pod of that name that has no owner, and of pods whose owner has it, newest first.
+
+    Raises NotFound.
+    """
     v, o = OBSERVED_VICTIMS.c, OBSERVATIONS.c
     found: list[ObservedEviction] = []
-    for number, cluster in connection.execute(select(CLUSTERS.c.id, CLUSTERS.c.name)).all():
+    for number, known_as in clusters_in_question(connection, cluster).items():
         here = and_(v.cluster_id == number, v.namespace == namespace)
         for owner in _owners_named(connection, here, name):
             its = and_(here, v.owner == owner)
@@ -228,7 +238,7 @@ def observed_evictions(
             found += [
                 ObservedEviction(
                     observation=row.observation_id,
-                    cluster=cluster,
+                    cluster=known_as,
                     now_ms=row.now_ms,
                     pod=row.victim,
                     node=row.node,
@@ -256,9 +266,12 @@ def _owners_named(connection: Connection, here: Any, name: str) -> list[str]:
 
 
 def session_evictions(
-    connection: Connection, namespace: str, name: str, *, limit: int
+    connection: Connection, namespace: str, name: str, *, cluster: str | None = None, limit: int
 ) -> list[SessionEviction]:
-    """Of the pod of that name, and of pods whose owner had it then; the newest first."""
+    """Of the pod of that name, and of pods whose owner had it then; the newest first.
+
+    Kept simulations count only where their cluster is named. Raises NotFound.
+    """
     s, t, p = SESSIONS.c, SESSION_STEPS.c, PODS.c
     then = and_(
         p.cluster_id == s.cluster_id,
@@ -278,6 +291,7 @@ def session_evictions(
         # An outer join, as in the figures of the past: see there.
         .outerjoin(PODS, then)
         .where(t.task.startswith(f"{namespace}/", autoescape=True), STEP_EVICTED)
+        .where(*in_question(connection, cluster, s.cluster_id))
         .order_by(s.now_ms.desc(), s.id.desc(), t.position)
     )
     # What is alike in the database may differ in case, or by a slash in a name.

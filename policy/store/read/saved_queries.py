@@ -19,6 +19,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from policy.store.errors import NotFound
+from policy.store.kept import CLUSTERS_IN_QUESTION
 from policy.store.tables.totals import ALL_DAYS, UNKNOWN_PRIORITY
 
 DEFAULTS: Final[dict[str, Any]] = {
@@ -33,32 +34,12 @@ DEFAULTS: Final[dict[str, Any]] = {
 `since` and `until` are milliseconds since 1970 UTC of the time that a decision was made for.
 """
 
-_CLUSTERS: Final = f"""
-    SELECT c.id, c.name
-    FROM clusters c
-    WHERE c.name = :cluster
-          OR (:cluster = ''
-              AND NOT EXISTS (SELECT 1 FROM decision_totals t
-                              WHERE t.cluster_id = c.id AND t.day = {ALL_DAYS}
-                                    AND t.origin = 'simulated')
-              AND NOT EXISTS (SELECT 1 FROM revisions r
-                              WHERE r.cluster_id = c.id AND r.number = 1
-                                    AND r.source = 'simulate' AND r.cause = 'import'))
-"""
-"""The clusters in question: the one that is named, or all that hold no kept simulation.
-
-A simulation is kept in a cluster of its own, whose decisions are of origin `simulated`; those of
-pod groups say nothing of it, so the revision counts, too, with which it begins.
-`simulations.kept_in` names the same clusters, but for interrupted ones, and is looked up by reading
-every result.
-"""
-
 _FIRST_DAY: Final = "(CAST(:since AS BIGINT) + 86399999) / 86400000"
 _BEHIND_DAY: Final = "CAST(:until AS BIGINT) / 86400000"
 _SHARED: Final = {
     # The days to add up where they are not all: Postgres counts how many rows these are, which it
     # cannot do with the columns of `$span`, and would read a whole table for a week of it.
-    "$clusters": f"({_CLUSTERS})",
+    "$clusters": f"({CLUSTERS_IN_QUESTION})",
     "$first_day": f"({_FIRST_DAY})",
     "$behind_day": f"({_BEHIND_DAY})",
     "$first_ms": f"{_FIRST_DAY} * 86400000",
@@ -85,12 +66,12 @@ def _span(table: str) -> str:
                 THEN {ALL_DAYS} ELSE {_FIRST_DAY} END AS first_day,
            CASE WHEN {everything}
                 THEN {ALL_DAYS} + 1 ELSE {_BEHIND_DAY} END AS behind_day
-    FROM ({_CLUSTERS}) c
+    FROM ({CLUSTERS_IN_QUESTION}) c
     CROSS JOIN (
         SELECT min(earliest) AS earliest, max(latest) AS latest
         FROM (
             SELECT {ends}
-            FROM ({_CLUSTERS}) c
+            FROM ({CLUSTERS_IN_QUESTION}) c
         ) b
     ) e
 """

@@ -13,6 +13,7 @@ from policy.cluster import canonical
 from policy.cluster.digest import Change
 from policy.store import identity, rows
 from policy.store.errors import NotFound
+from policy.store.kept import in_question
 from policy.store.ledger import entries
 from policy.store.model.sessions import (
     RecordedSession,
@@ -249,6 +250,7 @@ def sessions(
     kind: str | None = None,
     session_id: int | None = None,
     hypothetical: bool | None = False,
+    simulated: bool = True,
     since_ms: int | None = None,
     until_ms: int | None = None,
     group: str | None = None,
@@ -261,10 +263,11 @@ def sessions(
     """Batch sessions and cycles of pod groups, or those of one kind, newest first. Raises NotFound.
 
     With `after_id` they walk forward from there. hypothetical: those that were only supposed; None
-    for all. since_ms, until_ms: by `now_ms`, from the one on and before the other. group: cycles of
-    this one, as namespace/name. namespaces: only cycles whose group, or any of whose victims, is of
-    one of them, and batch sessions that bound or evicted a pod of one; of a group of another
-    namespace none, for its name is not to be found by asking for it.
+    for all. simulated: False for none of kept simulations, unless the cluster is named. since_ms,
+    until_ms: by `now_ms`, from the one on and before the other. group: cycles of this one, as
+    namespace/name. namespaces: only cycles whose group, or any of whose victims, is of one of them,
+    and batch sessions that bound or evicted a pod of one; of a group of another namespace none, for
+    its name is not to be found by asking for it.
     """
     query = (
         select(
@@ -279,6 +282,8 @@ def sessions(
     )
     if cluster is not None:
         query = query.where(SESSIONS.c.cluster_id == cluster_id(connection, cluster))
+    if not simulated:
+        query = query.where(*in_question(connection, cluster, SESSIONS.c.cluster_id))
     if kind is not None:
         query = query.where(SESSIONS.c.kind == kind)
     if session_id is not None:

@@ -1,0 +1,106 @@
+"""Pages about what was really evicted, of a record that holds a kept simulation beside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from policy.server.security.tokens import Role, TokenFile
+from policy.store import Store
+from tests.contract.test_kept_simulations import KEPT, REAL, record_in
+from tests.support import serving
+from tests.support.page_text import table, words
+from tests.support.serving import Serving
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """`limited` sees namespace shop only, `other` none in which anything happened."""
+    path = tmp_path_factory.mktemp("tokens") / "tokens.json"
+    file = TokenFile(path)
+    made = {
+        name: file.create(name, Role.VIEWER, namespaces=spaces, now_ms=1)
+        for name, spaces in (("viewer", None), ("limited", ["shop"]), ("other", ["other"]))
+    }
+    return {**made, "file": str(path)}
+
+
+@pytest.fixture(scope="module")
+def service(
+    tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path, tokens: dict[str, str]
+) -> Iterator[Serving]:
+    folder = tmp_path_factory.mktemp("simulated")
+    path = folder / "policy.db"
+    path.write_bytes(sqlite_template.read_bytes())
+    with Store.open(str(path)) as store:
+        for cluster in (REAL, KEPT):
+            record_in(store, cluster)
+    started = serving.serve(str(path), folder, "--tokens", tokens["file"], environment="")
+    started.ready()
+    yield started
+    assert started.stop() == 0
+
+
+@pytest.fixture
+def got(service: Serving, tokens: dict[str, str]):
+    def asked(path: str, token: str = "viewer", **query: str) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {tokens[token]}"}
+        return service.get(path, headers=headers, params=query or None)
+
+    return asked
+
+
+@pytest.mark.parametrize("token", ["viewer", "limited"])
+def test_a_workload_was_evicted_where_it_is(got, token: str) -> None:
+    """A simulation counts where its cluster is named, and is said to be one."""
+    page = got("/workloads/shop/web", token)
+    assert "2 times a victim, 2 of them evicted" in words(page)
+    assert "Kept simulations are left out" in words(page)
+    assert len({row[-1] for row in table(page, "Evictions")}) == 1  # of one decision
+    lanes = table(page, "When its pods ran")
+    assert [lane[0] for lane in lanes] == ["shop/web-2", "shop/web-1"]
+    named = got("/workloads/shop/web", token, cluster=KEPT)
+    assert "2 times a victim, 2 of them evicted" in words(named)
+    assert f"Only cluster {KEPT}, a kept simulation: nothing of it took place" in words(named)
+    assert {row[-1] for row in table(named, "Evictions")}.isdisjoint(
+        row[-1] for row in table(page, "Evictions")
+    )
+    real = words(got("/workloads/shop/web", token, cluster=REAL))
+    assert (f"Only cluster {REAL}." in real, "simulation" in real) == (True, False)
+
+
+def test_a_node_had_no_simulated_past(got) -> None:
+    """What was decided for it; its state in the simulation is said to be that."""
+
+    def decisions(page: httpx.Response) -> set[str]:
+        return set(re.findall(r'href="(/decisions/\d+)"', page.text.partition('id="past"')[2]))
+
+    page = got("/nodes/n1")
+    assert decisions(page) == {"/decisions/1"}
+    assert f"Cluster {KEPT} (a kept simulation): pods on it now" in words(page)
+    named = got("/nodes/n1", cluster=KEPT)
+    assert decisions(named) == {"/decisions/2"}
+    assert f"Cluster {REAL}" not in words(named)
+
+
+def test_the_newest_are_judged_without_it(got) -> None:
+    """Unless its cluster is named."""
+    assert "1 of 1 would have been decided otherwise" in words(got("/compare", rules="kube-1.36"))
+    named = got("/compare", rules="kube-1.36", cluster=KEPT)
+    assert re.findall(r"open=(\d+)", got("/compare", rules="kube-1.36").text) == ["1"]
+    assert re.findall(r"open=(\d+)", named.text) == ["2"]
+
+
+def test_a_limited_viewer_is_told_of_no_cluster(got) -> None:
+    """One in which nothing concerns them, a simulation or not, is as one that is not there."""
+
+    def shown(cluster: str) -> tuple[int, str]:
+        page = got("/workloads/other/web", "other", cluster=cluster)
+        return page.status_code, page.text.replace(cluster, "it")
+
+    assert shown(KEPT) == shown(REAL) == shown("no-such-cluster")
+    assert got("/workloads/shop/web", cluster="no-such-cluster").status_code == 404
