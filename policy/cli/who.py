@@ -12,12 +12,13 @@ from policy.cli import options, output, period, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
-    from policy.store import Store
+    from policy.store import DecisionRow, Store
     from policy.store.read.hits import EvictionSubject, Hit
 
 COLUMNS: Final = (
     *("at", "victim", "owner", "preemptor", "node", "decision", "rule", "criterion"),
-    *("environment", "rule_set", "activated_by"),
+    *("environment", "rule_set", "activated_by", "cluster", "session", "group", "observation"),
+    "simulated",
 )
 
 
@@ -161,7 +162,7 @@ def _readings(name: str) -> Iterator[tuple[str, EvictionSubject]]:
 
 
 def _line(hit: Hit) -> dict[str, Any]:
-    decision, activation = hit.decision, hit.activation
+    made, activation = hit.made, hit.activation
     return {
         "at": session.instant(hit.now_ms),
         "cluster": hit.cluster,
@@ -176,15 +177,16 @@ def _line(hit: Hit) -> dict[str, Any]:
         "confidence": hit.confidence,
         "decision": hit.decision_id,
         "session": hit.session_id,
+        "group": hit.session.subject if hit.session else "",
         "observation": hit.observation_id,
         "rule": ", ".join(hit.allowed_by),
         "filter": hit.filter,
-        "criterion": decision.decided_by if decision else "",
+        "criterion": hit.decision.decided_by if hit.decision else "",
         "pdb_violating": hit.pdb_violating,
         "outcome": hit.outcome,
-        "environment": decision.environment if decision else "",
-        "rule_set": decision.rule_set if decision else "",
-        "rule_set_digest": decision.rule_set_digest if decision else "",
+        "environment": made.environment if made else "",
+        "rule_set": made.rule_set if made else "",
+        "rule_set_digest": made.rule_set_digest if made else "",
         "activated_by": activation.actor if activation else "",
         "activated_at": session.instant(activation.at_ms) if activation else "",
         "activation_reason": activation.reason if activation else "",
@@ -204,37 +206,54 @@ def _sentences(hit: Hit) -> Iterator[str]:
     )
     for line in view.not_carried_out(hit.contradicted_by):
         yield f"  {line}"
-    if hit.session_id is not None:
-        number = hit.session_id
-        yield f"  batch session {number} of cluster {hit.cluster} (`policy batch explain {number}`)"
-    if hit.observation_id is not None:
-        number = hit.observation_id
+    made = hit.made
+    if made is None:
         yield (
             f"  observed in cluster {hit.cluster} of its own scheduler, {hit.confidence}:"
-            f" observation {number}"
+            f" observation {hit.observation_id}"
         )
-    decision = hit.decision
-    if decision is None:
         return
-    recorded = session.instant(decision.at_ms)
-    yield (
-        f"  decision {decision.id} of cluster {hit.cluster},"
-        f" recorded {recorded} by {decision.actor}"
-    )
-    allowed = ", ".join(f"`{rule}`" for rule in hit.allowed_by) or "no rule"
-    yield f"  allowed by {allowed}; with it in place the preemptor fails `{hit.filter}`"
+    recorded = f"recorded {session.instant(made.at_ms)} by {made.actor}"
+    yield f"  {_named(hit)} in cluster {hit.cluster}, {recorded}"
+    if hit.decision is not None:
+        yield from _chosen(hit, hit.decision)
+    elif hit.allowed_by:
+        yield f"  allowed by {_rules(hit)}"
+    if hit.pdb_violating:
+        yield f"  it violated a disruption budget (`policy explain {_id(hit)}` names it)"
+    if not made.environment:
+        yield f"  rule set {made.rule_set}, in no environment"
+        return
+    yield f"  rule set {made.rule_set}, in environment {made.environment}"
+    if hit.activation is not None:
+        row = hit.activation
+        yield f"  activated {session.instant(row.at_ms)} by {session.writer(row)}: {row.reason}"
+
+
+def _id(hit: Hit) -> str:
+    """What `policy explain` takes, where a decision or the cycle of a pod group evicted it."""
+    return f"{options.GROUP}{hit.session_id}" if hit.decision is None else str(hit.decision_id)
+
+
+def _named(hit: Hit) -> str:
+    """What evicted it, and the command that explains it where its number is not enough."""
+    if hit.decision is not None:
+        return f"decision {hit.decision_id}"
+    if hit.session is not None and hit.session.subject:
+        return f"cycle {_id(hit)} (`policy explain {_id(hit)}`) of pod group {hit.session.subject}"
+    return f"batch session {hit.session_id} (`policy batch explain {hit.session_id}`)"
+
+
+def _chosen(hit: Hit, decision: DecisionRow) -> Iterator[str]:
+    """Why this pod, and why its node."""
+    yield f"  allowed by {_rules(hit)}; with it in place the preemptor fails `{hit.filter}`"
     criterion = decision.decided_by
     yield (
         f"  {hit.node} was chosen of {decision.candidate_count} candidates by `{criterion}`"
         if criterion
         else f"  {hit.node} was the only candidate"
     )
-    if hit.pdb_violating:
-        yield f"  it violated a disruption budget (`policy explain {decision.id}` names it)"
-    if not decision.environment:
-        yield f"  rule set {decision.rule_set}, in no environment"
-        return
-    yield f"  rule set {decision.rule_set}, in environment {decision.environment}"
-    if hit.activation is not None:
-        row = hit.activation
-        yield f"  activated {session.instant(row.at_ms)} by {session.writer(row)}: {row.reason}"
+
+
+def _rules(hit: Hit) -> str:
+    return ", ".join(f"`{rule}`" for rule in hit.allowed_by) or "no rule"

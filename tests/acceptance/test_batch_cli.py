@@ -349,9 +349,10 @@ def test_an_eviction_that_an_import_contradicts_is_named(
         "not carried out: victims of session 1 are still there;"
         " `policy explain session:ID` names them\n"
     ) in imported.err
-    assert "  not carried out: lab/crunch-0 still ran at revision 3" in (
-        policy("who", "lab/crunch-0", "--db", held).out
-    )
+    who = policy("who", "lab/crunch-0", "--db", held).out.splitlines()
+    assert who[1].startswith("  not carried out: lab/crunch-0 still ran at revision 3")
+    assert who[2].startswith("  batch session 1 (`policy batch explain 1`) in cluster default, rec")
+    assert [line[:11] for line in who[3:]] == ["  rule set "]
     assert "Not carried out\n  not carried out: lab/crunch-0 still ran at revision 3" in (
         policy("explain", "session:1", "--db", held).out
     )

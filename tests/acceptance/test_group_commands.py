@@ -112,6 +112,25 @@ LISTS = (
 )
 
 
+def test_who_evicted_a_pod_was_a_cycle(policy: Policy, db: tuple[str, str]) -> None:
+    """By which rules, and what explains it; the document says what the record has."""
+    first, cycle, *others = policy("who", "default/low", *db).out.splitlines()
+    assert first.endswith("left n1 for default/train-0 (priority 50)")
+    of = "cycle group:1 (`policy explain group:1`) of pod group default/train in cluster default"
+    assert cycle.startswith(f"  {of}, recorded ")
+    assert others == [
+        "  allowed by `lower-than-the-group`",
+        "  rule set kube-1.36-groups, in no environment",
+    ]
+    (told,) = json.loads(policy("who", "default/low", *db, "-o", "json").out)
+    names = ("session", "group", "rule", "filter", "pdb_violating", "rule_set")
+    assert [told[name] for name in names] == [
+        *(1, "default/train", "lower-than-the-group", "pod-group", False),
+        "kube-1.36-groups",
+    ]
+    assert told["rule_set_digest"].startswith("sha256:")
+
+
 def test_a_number_that_is_no_cycle(policy: Policy, db: tuple[str, str]) -> None:
     said = "there is no cycle 7 of a pod group"
     for command in (["what-if", "--at"], ["replay"], ["explain"]):

@@ -242,6 +242,6 @@ def test_who_evicted_a_pod_was_no_simulation(policy: Policy, tmp_path: Path) -> 
     assert "1 simulated eviction of pod default/batch-1\n" in done.err
     first, second = done.out.splitlines()[:2]
     assert first.endswith("left n1 for default/web-1 (priority 9) in a simulation")
-    assert second.startswith("  decision 2 of cluster case-kube-1.36-0, recorded ")
+    assert second.startswith("  decision 2 in cluster case-kube-1.36-0, recorded ")
     (one,) = json.loads(policy(*named, "-o", "json").out)
     assert (one["origin"], one["simulated"]) == ("simulated", True)

@@ -15,10 +15,14 @@ from sqlalchemy import table as lightweight_table
 from policy.store.kept import kept_simulations
 from policy.store.model.decisions import DecisionRow
 from policy.store.model.environments import ActivationRow
+from policy.store.model.sessions import SessionRow
 from policy.store.outcomes import OutcomeRow, outcomes_of, outcomes_of_sessions
 from policy.store.read.queries import decisions_by_id
 from policy.store.record.environments import activations
+from policy.store.record.groups import documents_of
+from policy.store.record.sessions import sessions
 from policy.store.state.loading import cluster_id
+from policy.store.state.versions import chunks
 from policy.store.tables import DECISION_RULES
 
 _COLUMNS: Final = (
@@ -27,6 +31,7 @@ _COLUMNS: Final = (
     *("preemptor_priority", "filter", "pdb_violating", "evicted", "origin", "confidence"),
     "outcome",
 )
+_IDS: Final = 500
 _VIEW: Final = lightweight_table("v_victims", *(column(name) for name in _COLUMNS))
 
 
@@ -60,11 +65,17 @@ class Hit:
     simulated: bool  #: in the cluster of a kept simulation
     confidence: str
     decision: DecisionRow | None
-    allowed_by: tuple[str, ...]  #: rules of `victims.eligible` that allowed pods in the decision
+    session: SessionRow | None  #: the batch session, or the cycle of a pod group
+    allowed_by: tuple[str, ...]  #: rules of the decision, or the cycle, that allowed pods
     outcome: str  #: `not-carried-out`, or ""
     #: what showed that it was not
     contradicted_by: tuple[OutcomeRow, ...]
     activation: ActivationRow | None  #: that made its rule set the active one of its environment
+
+    @property
+    def made(self) -> DecisionRow | SessionRow | None:
+        """What decided it, where that was this program."""
+        return self.decision or self.session
 
 
 def hits(
@@ -113,18 +124,13 @@ def hits(
     if limit is not None:
         query = query.limit(limit)
     found = [row._asdict() for row in connection.execute(query)]
-    numbers = _named(found, "decision_id")
-    decided = {row.id: row for row in decisions_by_id(connection, numbers)}
-    rules = _allowing(connection, numbers)
-    of_decisions = outcomes_of(connection, numbers)
-    of_sessions = outcomes_of_sessions(connection, _named(found, "session_id"))
+    decided = _decisions(connection, _named(found, "decision_id"))
+    held = _sessions(connection, _named(found, "session_id"))
     active = _Activations(connection)
     return [
         _hit(
             row,
-            decided.get(row["decision_id"]),
-            rules,
-            of_decisions.get(row["decision_id"]) or of_sessions.get(row["session_id"], ()),
+            decided.get(row["decision_id"]) or held.get(row["session_id"]),
             active,
             simulated=row["cluster"] in simulated,
         )
@@ -137,24 +143,71 @@ def _named(found: Sequence[Mapping[str, Any]], column: str) -> list[int]:
     return sorted({row[column] for row in found if row[column] is not None})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Made:
+    """A decision, a batch session, or the cycle of a pod group."""
+
+    row: DecisionRow | SessionRow
+    allowed_by: tuple[str, ...]
+    outcomes: Sequence[OutcomeRow]
+    #: of a cycle, by pod, what the view has of the victims of decisions only
+    victims: Mapping[str, Mapping[str, Any]]
+
+
+def _decisions(connection: Connection, numbers: Sequence[int]) -> dict[int, _Made]:
+    rules, outcomes = _allowing(connection, numbers), outcomes_of(connection, numbers)
+    return {
+        row.id: _Made(
+            row=row,
+            allowed_by=rules.get(row.id, ()),
+            outcomes=outcomes.get(row.id, ()),
+            victims={},
+        )
+        for row in decisions_by_id(connection, numbers)
+    }
+
+
+def _sessions(connection: Connection, numbers: Sequence[int]) -> dict[int, _Made]:
+    """Batch sessions, which record no rules, and cycles, whose document has them."""
+    outcomes = outcomes_of_sessions(connection, numbers)
+    found = {}
+    for some in chunks(numbers, _IDS):
+        cycles = documents_of(connection, some)
+        for row in sessions(connection, ids=some, hypothetical=None):
+            document = cycles.get(row.id, {"rules": (), "victims": ()})
+            found[row.id] = _Made(
+                row=row,
+                allowed_by=tuple(
+                    fired["rule"]
+                    for fired in document["rules"]
+                    if fired["section"] == "groups.victims.eligible" and fired["verdict"] == "allow"
+                ),
+                outcomes=outcomes.get(row.id, ()),
+                victims={
+                    victim["pod"]: {name: victim[name] for name in ("filter", "pdb_violating")}
+                    for victim in document["victims"]
+                },
+            )
+    return found
+
+
 def _hit(
-    row: Mapping[str, Any],
-    decision: DecisionRow | None,
-    rules: Mapping[int, tuple[str, ...]],
-    outcomes: Sequence[OutcomeRow],
-    active: _Activations,
-    *,
-    simulated: bool,
+    row: Mapping[str, Any], made: _Made | None, active: _Activations, *, simulated: bool
 ) -> Hit:
-    values = {k: v for k, v in row.items() if k in Hit.__dataclass_fields__}
-    broken = row["pdb_violating"]
+    """made: None where a real scheduler was observed."""
+    known = {**row, **(made.victims.get(row["victim"], {}) if made else {})}
+    values = {k: v for k, v in known.items() if k in Hit.__dataclass_fields__}
+    broken = known["pdb_violating"]
     return Hit(
         **{**values, "pdb_violating": None if broken is None else bool(broken)},
         simulated=simulated,
-        decision=decision,
-        contradicted_by=tuple(one for one in outcomes if one.pod == row["victim"]),
-        allowed_by=rules.get(row["decision_id"], ()),
-        activation=None if decision is None else active.of(decision),
+        decision=made.row if made and isinstance(made.row, DecisionRow) else None,
+        session=made.row if made and isinstance(made.row, SessionRow) else None,
+        contradicted_by=tuple(
+            one for one in (made.outcomes if made else ()) if one.pod == row["victim"]
+        ),
+        allowed_by=made.allowed_by if made else (),
+        activation=active.of(made.row) if made else None,
     )
 
 
@@ -162,10 +215,10 @@ def _allowing(connection: Connection, numbers: Sequence[int]) -> dict[int, tuple
     """The rules that allowed victims, by decision."""
     c = DECISION_RULES.c
     found: dict[int, tuple[str, ...]] = {}
-    for start in range(0, len(numbers), 500):
+    for some in chunks(numbers, _IDS):
         query = (
             select(c.decision_id, c.rule)
-            .where(c.decision_id.in_(numbers[start : start + 500]))
+            .where(c.decision_id.in_(some))
             .where(c.section == "victims.eligible", c.verdict == "allow")
             .order_by(c.decision_id, c.position)
         )
@@ -175,15 +228,15 @@ def _allowing(connection: Connection, numbers: Sequence[int]) -> dict[int, tuple
 
 
 class _Activations:
-    """Which activation a decision was made under."""
+    """Which activation a decision, or a session, was made under."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._known: dict[str, list[ActivationRow]] = {}
 
-    def of(self, decision: DecisionRow) -> ActivationRow | None:
+    def of(self, made: DecisionRow | SessionRow) -> ActivationRow | None:
         """The newest one of its rule set in its environment that was there when it was recorded."""
-        name = decision.environment
+        name = made.environment
         if not name:
             return None
         if name not in self._known:
@@ -192,7 +245,7 @@ class _Activations:
             (
                 row
                 for row in self._known[name]
-                if row.rule_set_digest == decision.rule_set_digest and row.at_ms <= decision.at_ms
+                if row.rule_set_digest == made.rule_set_digest and row.at_ms <= made.at_ms
             ),
             None,
         )

@@ -7,14 +7,18 @@ effect has no `reason`, as in batch sessions, so that the views count evictions 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Final
+
+from sqlalchemy import Connection, select
 
 from policy.cluster import canonical
 from policy.decision.groups import GroupDecision
 from policy.decision.model import NominationChange
+from policy.store import rows
 from policy.store.model.sessions import SessionRecord, SessionStep, StoredSession
 from policy.store.record.sessions import TOOK_EFFECT
+from policy.store.tables import SESSIONS
 
 KIND: Final = "group"
 """`kind` of the rows of `sessions` that are cycles of pod groups."""
@@ -52,6 +56,13 @@ def document_of(stored: StoredSession) -> dict[str, Any]:
     """The canonical document of a recorded group decision."""
     found: dict[str, Any] = stored.document["decision"]
     return found
+
+
+def documents_of(connection: Connection, ids: Collection[int]) -> dict[int, dict[str, Any]]:
+    """The same of several by number; numbers of other sessions are left out."""
+    c = SESSIONS.c
+    query = select(c.id, c.document).where(c.id.in_(ids), c.kind == KIND)
+    return {row.id: rows.from_json(row.document)["decision"] for row in connection.execute(query)}
 
 
 def _steps(decision: GroupDecision, effect: str) -> Iterator[SessionStep]:

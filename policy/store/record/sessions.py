@@ -248,7 +248,7 @@ def sessions(
     cluster: str | None = None,
     *,
     kind: str | None = None,
-    session_id: int | None = None,
+    ids: Collection[int] | None = None,
     hypothetical: bool | None = False,
     simulated: bool = True,
     since_ms: int | None = None,
@@ -262,12 +262,12 @@ def sessions(
 ) -> list[SessionRow]:
     """Batch sessions and cycles of pod groups, or those of one kind, newest first. Raises NotFound.
 
-    With `after_id` they walk forward from there. hypothetical: those that were only supposed; None
-    for all. simulated: False for none of kept simulations, unless the cluster is named. since_ms,
-    until_ms: by `now_ms`, from the one on and before the other. group: cycles of this one, as
-    namespace/name. namespaces: only cycles whose group, or any of whose victims, is of one of them,
-    and batch sessions that bound or evicted a pod of one; of a group of another namespace none, for
-    its name is not to be found by asking for it.
+    With `after_id` they walk forward from there. ids: only of these numbers. hypothetical: those
+    that were only supposed; None for all. simulated: False for none of kept simulations, unless the
+    cluster is named. since_ms, until_ms: by `now_ms`, from the one on and before the other. group:
+    cycles of this one, as namespace/name. namespaces: only cycles whose group, or any of whose
+    victims, is of one of them, and batch sessions that bound or evicted a pod of one; of a group of
+    another namespace none, for its name is not to be found by asking for it.
     """
     query = (
         select(
@@ -286,8 +286,8 @@ def sessions(
         query = query.where(*in_question(connection, cluster, SESSIONS.c.cluster_id))
     if kind is not None:
         query = query.where(SESSIONS.c.kind == kind)
-    if session_id is not None:
-        query = query.where(SESSIONS.c.id == session_id)
+    if ids is not None:
+        query = query.where(SESSIONS.c.id.in_(ids))
     if hypothetical is not None:
         query = query.where(SESSIONS.c.hypothetical == hypothetical)
     if since_ms is not None:
@@ -387,7 +387,7 @@ def session_row(
     namespaces: Collection[str] | None = None,
 ) -> SessionRow:
     """A session as lists show it; `kind` and `namespaces` as there. Raises NotFound."""
-    found = sessions(connection, session_id=session_id, hypothetical=None, namespaces=namespaces)
+    found = sessions(connection, ids=[session_id], hypothetical=None, namespaces=namespaces)
     if not found or kind not in (None, found[0].kind):
         raise no_session(session_id, kind=kind, other=found[0].kind if found else "")
     return found[0]
