@@ -200,8 +200,8 @@ def _sentences(hit: Hit) -> Iterator[str]:
     owner = f" of {hit.victim_owner}" if hit.victim_owner else ""
     left = "was to leave" if hit.outcome else "left"
     yield (
-        f"{session.instant(hit.now_ms)}  {hit.victim}{owner} (priority {hit.victim_priority})"
-        f" {left} {hit.node} for {hit.preemptor} (priority {hit.preemptor_priority})"
+        f"{session.instant(hit.now_ms)}  {hit.victim}{owner} ({_priority(hit.victim_priority)})"
+        f" {left} {hit.node} for {hit.preemptor} ({_priority(hit.preemptor_priority)})"
         f"{' in a simulation' if hit.simulated else ''}"
     )
     for line in view.not_carried_out(hit.contradicted_by):
@@ -228,6 +228,11 @@ def _sentences(hit: Hit) -> Iterator[str]:
     if hit.activation is not None:
         row = hit.activation
         yield f"  activated {session.instant(row.at_ms)} by {session.writer(row)}: {row.reason}"
+
+
+def _priority(priority: int | None) -> str:
+    """Of a pod that the record does not have as it was then, it is not known."""
+    return "priority not known" if priority is None else f"priority {priority}"
 
 
 def _id(hit: Hit) -> str:

@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 
 from policy.cli import kubectl
+from policy.observing.model import Confidence, Evidence, Preemption, SeenVictim
 from policy.store import Store
+from policy.store.observed import NewObservation
 from tests.acceptance.commands import Policy
+from tests.contract.builders import a_pod
 from tests.support.api_server import kubeconfig, serving
 from tests.support.live import LIVE, final, identity, initial, play
 
@@ -221,6 +224,32 @@ def test_the_kubectl_plugin(
     assert kubectl.main(["nonsense"]) == 2
     assert (who.count(",c15-n004,"), len(listed.splitlines())) == (1, 6)
     assert "team-b/c15-pre26 took c15-n001 from 1 pod" in why
+
+
+def test_what_is_not_known_of_an_eviction_is_said(policy: Policy, database: Path) -> None:
+    """An event names two pods that were not seen before."""
+    seen = Preemption(
+        preemptor="lab/high",
+        preemptor_uid="high",
+        preemptor_kind="Pod",
+        node="n1",
+        scheduler="",
+        at_ms=1_790_000_000_000,
+        confidence=Confidence.CERTAIN,
+        victims=(SeenVictim(pod="lab/gone", uid="gone", evidence=(Evidence.EVENT,)),),
+    )
+    pods = [a_pod("lab/other")]
+    with Store.open(str(database)) as store:
+        store.record.import_objects("default", pods, at_ms=1_789_999_999_000, source="test")
+        found = NewObservation(preemption=seen, situation=store.read.situation("default", seen))
+        store.record.observations(
+            "default", [found], at_ms=1_790_000_001_000, source="test", actor="ann"
+        )
+    done = policy("who", "lab/gone")
+    assert done.out.splitlines()[0] == (
+        "2026-09-21T14:13:20Z  lab/gone (priority not known) left n1"
+        " for lab/high (priority not known)"
+    )
 
 
 EXTENDED = """\

@@ -55,10 +55,10 @@ class Hit:
     now_ms: int
     victim: str
     victim_owner: str
-    victim_priority: int
+    victim_priority: int | None  #: None where the pod was not seen before
     node: str
     preemptor: str
-    preemptor_priority: int
+    preemptor_priority: int | None
     filter: str  #: that failed with the victim back in place
     pdb_violating: bool | None
     origin: str
