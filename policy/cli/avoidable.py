@@ -38,6 +38,11 @@ def command(id: str, victim: str | None, db: str, form: str) -> int:
     from policy.audit.inputs import Incomplete
     from policy.preemption.decide import DecisionError
 
+    if id.startswith((options.GROUP, options.SESSION, options.OBSERVED)):
+        raise options.Misused(
+            f"`{id}` is no decision, and `policy avoidable` takes decisions only",
+            help=f"`policy explain {id}` says why its victims left",
+        )
     with session.open_store(db) as store:
         row = store.read.decision(options.decision_id(id)).row
         try:

@@ -48,7 +48,7 @@ def command(id: str, db: str, why_not: str | None, on_node: bool, form: str) -> 
         raise options.Misused("give `--why-not` or `--on-node`, not both")
     if on_node and ":" in id.removeprefix("sha256:"):
         raise options.Misused("`--on-node` is about the node of one decision")
-    if id.startswith("observed:"):
+    if id.startswith(options.OBSERVED):
         from policy.cli import explain_observed
 
         if why_not is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from policy.audit.observed.again import CannotDecide, as_observed, decided_again
 from policy.audit.observed.comparing import POD_GROUP
@@ -18,19 +18,17 @@ if TYPE_CHECKING:
     from policy.store import Store
     from policy.store.observed import ObservationRow
 
-PREFIX: Final = "observed:"
-
 
 def _found(store: Store, text: str) -> ObservationRow:
     """The one that `observed:ID` names; of `observed:NAMESPACE/POD` the pod's newest one.
 
     Raises Misused, NotFound.
     """
-    named = text.removeprefix(PREFIX)
+    named = text.removeprefix(options.OBSERVED)
     if re.fullmatch(r"[0-9]{1,18}", named):
         return store.read.observation(int(named))
     if "/" not in named:
-        raise options.Misused(f"`{text}` is not `{PREFIX}` and a number or a pod")
+        raise options.Misused(f"`{text}` is not `{options.OBSERVED}` and a number or a pod")
     newest = store.read.observations(pod=named, limit=1)
     if not newest:
         raise NotFound(

@@ -251,6 +251,9 @@ GROUP: Final = "group:"
 SESSION: Final = "session:"
 """The same of a batch session."""
 
+OBSERVED: Final = "observed:"
+"""The same of an observed preemption, or before the pod whose newest one is meant."""
+
 
 def group_id(text: str) -> int | None:
     """The number in `group:ID`; None where the text names no cycle of a group."""

@@ -473,6 +473,15 @@ def test_where_no_pod_was_evicted_there_is_nothing_to_avoid(
     assert (done.status, done.err) == (1, "decision 1 evicts no pod\n")
 
 
+@pytest.mark.parametrize("id", ["group:1", "session:1", "observed:22"])
+def test_only_of_decisions_is_said_what_would_have_avoided_them(
+    policy: Policy, cluster: Cluster, id: str
+) -> None:
+    done = policy("avoidable", id, "--db", cluster(a_node("n1")))
+    said = f"`{id}` is no decision, and `policy avoidable` takes decisions only"
+    assert (done.status, said in done.err) == (2, True)
+
+
 # --- what an import fills in ---------------------------------------------------------------------
 
 
