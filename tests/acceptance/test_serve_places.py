@@ -126,6 +126,23 @@ def test_a_workload_has_its_time_line_and_who_took_it(
     assert [row[0] for row in table(page, "Evictions")] == [at, at]
 
 
+@pytest.mark.parametrize("token", ["viewer", "limited"])
+def test_a_workload_is_found_with_its_kind(
+    service: Serving, tokens: dict[str, str], token: str
+) -> None:
+    """As lists and the command line name it: the page of its name is the one there is."""
+    found = got(service, tokens[token], "/workloads/shop/ReplicaSet/web", cluster="default")
+    assert (found.status_code, found.headers["location"]) == (
+        303,
+        "/workloads/shop/web?cluster=default",
+    )
+    # What is no kind is part of a name.
+    plain = got(service, tokens[token], "/workloads/shop/replica/web")
+    assert (plain.status_code, "0 times a victim" in words(plain)) == (200, True)
+    other = got(service, tokens["limited"], "/workloads/lab/Job/hit")
+    assert other.status_code == 404
+
+
 def test_a_workload_says_which_rules_protect_it(service: Serving, tokens: dict[str, str]) -> None:
     """By the active rules, for who took it last; and which shipped rules would keep it."""
     page = got(service, tokens["viewer"], "/workloads/jobs/batch")

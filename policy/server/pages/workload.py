@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from policy.audit.documents import instant
 from policy.audit.protection import protection
@@ -27,6 +28,8 @@ from policy.store.record.groups import KIND as GROUP
 
 _LANES: Final = 25
 """Pods of the time line."""
+_KIND: Final = re.compile(r"[A-Z][A-Za-z0-9]*")
+"""Of an owner, as in namespace/Kind/name: the page is about owners of whatever kind."""
 _Found = TypeVar("_Found", bound=EvictedPod)
 
 
@@ -42,6 +45,11 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
         cluster=cluster_named(request),
     )
     shown = await in_thread(_workload, looked, before=after(request))
+    kind, _, own = name.partition("/")
+    # A name may have a slash itself: what is known by it comes first.
+    if own and _KIND.fullmatch(kind) and not (shown["hits"] or shown["line"]):
+        query = f"?{request.url.query}" if request.url.query else ""
+        return RedirectResponse(_path(namespace, own) + query, status_code=303)
     return pages.page(request, principal, "workload.html", title=f"{namespace}/{name}", **shown)
 
 
@@ -84,7 +92,7 @@ def _workload(looked: _Looked, *, before: int | None) -> dict[str, Any]:
             cluster=looked.cluster,
             also={hit.pod for hit in found},
         )
-    path = f"/workloads/{quote(looked.namespace, safe='')}/{quote(looked.name, safe='')}"
+    path = _path(looked.namespace, looked.name)
     clusters = sorted({run.cluster for run in known.runs} | {hit.cluster for hit in found})
     return {
         "hits": [{"hit": hit, "at": instant(hit.now_ms), "address": _page(hit)} for hit in found],
@@ -109,6 +117,10 @@ def _workload(looked: _Looked, *, before: int | None) -> dict[str, Any]:
         "newest": "" if newest else _address(path, looked.cluster),
         "older": _address(path, looked.cluster, after=older) if older else "",
     }
+
+
+def _path(namespace: str, name: str) -> str:
+    return f"/workloads/{quote(namespace, safe='')}/{quote(name, safe='')}"
 
 
 def _address(path: str, cluster: str | None, **given: int) -> str:
