@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from policy.store.read.runs import PodRun, newest_first
 
@@ -57,8 +57,11 @@ def lost_seconds(hits: Iterable[WorkloadHit]) -> int:
 
 
 def with_evicted(runs: Iterable[PodRun], hits: Sequence[WorkloadHit]) -> list[PodRun]:
-    """The runs, and those of evicted pods whose states are not kept or not to be known."""
-    found = list(runs)
+    """The runs, and those of evicted pods whose states are not kept or not to be known.
+
+    A run that is over ends with its eviction, as far as one is known.
+    """
+    found = [_ended(run, hits) for run in runs]
     for hit in hits:
         if hit.evicted and not any(is_of(run, hit) for run in found):
             found.append(
@@ -73,6 +76,12 @@ def with_evicted(runs: Iterable[PodRun], hits: Sequence[WorkloadHit]) -> list[Po
                 )
             )
     return newest_first(found)
+
+
+def _ended(run: PodRun, hits: Sequence[WorkloadHit]) -> PodRun:
+    # The state that has the pod no more may have been recorded days later, by an import.
+    its = [hit.now_ms for hit in hits if hit.evicted and is_of(run, hit)]
+    return run if run.ended_ms is None or not its else replace(run, ended_ms=max(its))
 
 
 def is_of(run: PodRun, hit: WorkloadHit) -> bool:

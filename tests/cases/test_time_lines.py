@@ -78,6 +78,17 @@ def test_an_evicted_pod_has_a_run() -> None:
     assert with_evicted([replace(RUN, cluster="d")], [HIT]) == [replace(RUN, cluster="d"), RUN]
 
 
+def test_a_run_ends_with_its_eviction() -> None:
+    """A state that has the pod no more is recorded later; a pod that is there still has no end."""
+    late = replace(RUN, ended_ms=9_000_000)
+    there, leaving = replace(RUN, ended_ms=None), replace(RUN, ended_ms=None, leaving=True)
+    twice = [replace(HIT, now_ms=90_000), HIT]
+    assert with_evicted([late], twice) == [RUN]
+    assert with_evicted([late], [replace(HIT, pod="shop/web-2")])[0] == late
+    assert with_evicted([late], [replace(HIT, evicted=False)]) == [late]
+    assert [with_evicted([run], [HIT]) for run in (there, leaving)] == [[there], [leaving]]
+
+
 def test_importance_is_the_schedulers() -> None:
     """The higher priority, then the earlier start; a pod without one starts last; then the name."""
     pods = [
