@@ -256,7 +256,28 @@ def test_a_node_says_what_would_go_first(service: Serving, tokens: dict[str, str
     ]
     assert "Preemptions: 1" in words(other)
     assert '<a href="/decisions/1" aria-label="' in other.text
-    assert "has no node of this name" in words(got(service, tokens["viewer"], "/nodes/n9"))
+    none = words(got(service, tokens["viewer"], "/nodes/n9"))
+    assert "has no node of this name" in none
+    assert "No decision for it is recorded, and no eviction from it." in none
+
+
+def test_a_node_says_what_others_evicted(service: Serving, tokens: dict[str, str]) -> None:
+    """Its own scheduler, batch sessions and cycles of pod groups, with the way to each."""
+    page = got(service, tokens["viewer"], "/nodes/n2")
+    assert "No decision for it is recorded." in words(page)
+    assert "Evictions by the cluster's own scheduler: 1" in words(page)
+    (row,) = table(page, "Evicted by others")
+    assert row[1:] == ["default", "lab/hit", "yes", "team/real", "observed 1"]
+    assert page.text.count('href="/observed/1"') == 2  # the row and its mark
+    other = got(service, tokens["viewer"], "/nodes/n1")
+    at = "2026-09-21 15:00:00"
+    assert table(other, "Evicted by others")[:2] == [
+        [at, "groups", "default/low", "yes", "default/train-0", "cycle 2"],
+        [at, "gangs", "lab/crunch-0", "yes", "ml/train-0", "batch session 1"],
+    ]
+    assert other.text.count('href="/groups/2"') == 2
+    alone = got(service, tokens["viewer"], "/nodes/n1", cluster="groups")
+    assert [row[-1] for row in table(alone, "Evicted by others")] == ["cycle 2"]
 
 
 # --- SQL -----------------------------------------------------------------------------------------

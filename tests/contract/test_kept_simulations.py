@@ -78,6 +78,7 @@ def found(store: Store, cluster: str | None) -> dict[str, list[str]]:
         "evictions": [
             one.cluster for one in read.session_evictions("jobs", "batch", cluster=cluster, limit=9)
         ],
+        "from a node": [one.cluster for one in read.evictions_on("n2", cluster=cluster, limit=9)],
         "judged": [KEPT if cluster == KEPT else REAL] * judged.decisions,
     }
 
@@ -93,6 +94,7 @@ def test_they_count_where_their_cluster_is_named(store: Store) -> None:
             "sessions": [cluster],
             "runs": [cluster] * 2,
             "evictions": [cluster],
+            "from a node": [cluster],
             "judged": [cluster],
         }
 

@@ -192,6 +192,34 @@ def test_what_sessions_evicted_is_found_by_pod_and_owner(store: Store) -> None:
     assert found == dataclasses.replace(expected, carried_out=False)
 
 
+def test_what_left_a_node_is_found(store: Store) -> None:
+    """What was observed, and what sessions evicted, the newest first; not what was decided."""
+    observe(store, "default")
+    step = SessionStep(action="reclaim", operation="evict", task="shop/web-1", node="n2")
+    session = dataclasses.replace(
+        a_session(9),
+        steps=(dataclasses.replace(step, for_task="team/urgent"),),
+        bound_count=0,
+        now_ms=NOW + 700_000,
+    )
+    store.record.session(
+        "default",
+        made_on(store, session),
+        [("Pod", "shop/web-1", None)],
+        expected_revision=store.state.head_revision("default"),
+        at_ms=NOW + 700_000,
+        actor="carl",
+        rules=BY_HAND,
+    )
+    (held,) = store.read.session_evictions("shop", "web-1", limit=9)
+    (observed,) = store.read.observed_evictions("lab", "hit", limit=9)
+    assert (held.node, observed.node) == ("n2", "n2")
+    found = [store.read.evictions_on("n2", limit=limit) for limit in (9, 1)]
+    assert found == [[held, observed], [held]]
+    assert store.read.evictions_on("n2", cluster="default", limit=9) == found[0]
+    assert store.read.evictions_on("n1", limit=9) == []
+
+
 def test_active_rules_say_what_they_protect(store: Store) -> None:
     """A pod that has run for a moment may not go yet; later the base rule allows it."""
     active = store.read.environment("prod").active

@@ -19,58 +19,110 @@ from policy.server.pages.surface import PAGE, Pages
 from policy.server.pages.timelines import HEIGHT, MARK, Axis, Strip
 from policy.server.pages.timelines import WIDTH as TIME
 from policy.server.security.access import Principal
+from policy.server.service import PolicyService
 from policy.store import DecisionRow
+from policy.store.read.runs import ObservedEviction, OtherEviction, SessionEviction
+from policy.store.record.groups import KIND as GROUP
 from policy.text.words import number
 
 
 async def show(pages: Pages, request: Request, principal: Principal) -> Response:
-    name = request.path_params["name"]
-    service = pages.service
-    cluster = cluster_named(request)
-    wanted = {"node": name, "cluster": cluster, "simulated": False}
-    rows, lines = await in_thread(views.decisions, service, principal, wanted, limit=PAGE)
-    now_ms = service.clock()
-    here = await in_thread(on_node, service.store, name, now_ms=now_ms)
-    kept = set((await in_thread(service.store.read.kept_simulations)).values())
+    name, cluster = request.path_params["name"], cluster_named(request)
+    values = await in_thread(_found, pages.service, principal, name, cluster)
     return pages.page(
         request,
         principal,
         "node.html",
         name=name,
-        lines=lines,
-        more=len(lines) == PAGE,
-        past=past(rows),
-        axis=(instant(rows[-1].now_ms), instant(rows[0].now_ms)) if rows else None,
-        found=[
-            {**_shown(one), "simulated": one.cluster in kept}
-            for one in here
-            if cluster in (None, one.cluster)
-        ],
-        only=None if cluster is None else OneCluster(name=cluster, simulated=cluster in kept),
         every_cluster=f"/nodes/{quote(name, safe='')}",
         width=WIDTH,
         time=TIME,
         tall=HEIGHT,
         mark=MARK,
+        **values,
     )
 
 
-def past(rows: Sequence[DecisionRow]) -> list[Strip]:
-    """What was decided for a node, and what left it, over the time of these decisions."""
-    if not rows:
-        return []
-    axis = Axis.over(row.now_ms for row in rows)
+def _found(
+    service: PolicyService, principal: Principal, name: str, cluster: str | None
+) -> dict[str, Any]:
+    """What the page shows. Raises Failure, NotFound."""
+    read = service.store.read
+    wanted = {"node": name, "cluster": cluster, "simulated": False}
+    rows, lines = views.decisions(service, principal, wanted, limit=PAGE)
+    others = read.evictions_on(name, cluster=cluster, limit=PAGE)
+    here = on_node(service.store, name, now_ms=service.clock())
+    kept = set(read.kept_simulations().values())
+    return {
+        "lines": lines,
+        "more": len(lines) == PAGE,
+        "others": [_line(one) for one in others],
+        "more_others": len(others) == PAGE,
+        **_time_line(rows, others),
+        "found": [
+            {**_shown(one), "simulated": one.cluster in kept}
+            for one in here
+            if cluster in (None, one.cluster)
+        ],
+        "only": None if cluster is None else OneCluster(name=cluster, simulated=cluster in kept),
+    }
+
+
+def _time_line(rows: Sequence[DecisionRow], others: Sequence[OtherEviction]) -> dict[str, Any]:
+    """What was decided for a node, and what left it, over the time of all that is listed."""
+    instants = [*(row.now_ms for row in rows), *(one.now_ms for one in others)]
+    if not instants:
+        return {"past": [], "axis": None}
+    axis = Axis.over(instants)
     evicting = [row for row in rows if row.outcome == "preempt" and row.victim_count]
-    others = [row for row in rows if row not in evicting]
 
-    def strip(what: str, some: Sequence[DecisionRow]) -> Strip:
-        return Strip(
-            label=what,
-            spans=(),
-            marks=tuple(axis.mark(row.now_ms, _words(row), f"/decisions/{row.id}") for row in some),
-        )
+    def decided(what: str, some: Sequence[DecisionRow]) -> Strip:
+        marks = [axis.mark(row.now_ms, _words(row), f"/decisions/{row.id}") for row in some]
+        return Strip(label=what, spans=(), marks=tuple(marks))
 
-    return [strip("Preemptions", evicting), strip("Other decisions", others)]
+    def evicted(what: str, some: Sequence[OtherEviction]) -> Strip:
+        marks = [axis.mark(one.now_ms, _told(one), _address(one)) for one in some]
+        return Strip(label=what, spans=(), marks=tuple(marks))
+
+    observed = [one for one in others if isinstance(one, ObservedEviction)]
+    held = [one for one in others if isinstance(one, SessionEviction)]
+    return {
+        "past": [
+            decided("Preemptions", evicting),
+            decided("Other decisions", [row for row in rows if row not in evicting]),
+            *([evicted("Evictions by the cluster's own scheduler", observed)] if observed else ()),
+            *([evicted("Evictions in batch sessions and cycles", held)] if held else ()),
+        ],
+        "axis": (instant(axis.first_ms), instant(axis.last_ms)),
+    }
+
+
+def _told(one: OtherEviction) -> str:
+    return f"{instant(one.now_ms)}: {one.pod} for {one.preemptor}, {_by(one)}"
+
+
+def _by(one: OtherEviction) -> str:
+    if isinstance(one, ObservedEviction):
+        return f"observed {one.observation}"
+    return f"{'cycle' if one.kind == GROUP else 'batch session'} {one.session}"
+
+
+def _address(one: OtherEviction) -> str:
+    if isinstance(one, ObservedEviction):
+        return f"/observed/{one.observation}"
+    return f"/groups/{one.session}" if one.kind == GROUP else f"/sessions/{one.session}"
+
+
+def _line(one: OtherEviction) -> dict[str, Any]:
+    return {
+        "at": instant(one.now_ms),
+        "cluster": one.cluster,
+        "pod": one.pod,
+        "preemptor": one.preemptor,
+        "evicted": isinstance(one, ObservedEviction) or one.carried_out,
+        "by": _by(one),
+        "address": _address(one),
+    }
 
 
 def _words(row: DecisionRow) -> str:

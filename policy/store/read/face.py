@@ -71,6 +71,7 @@ class ReadFace(Face):
     workloads_of = reads(runs.workloads_of)
     observed_evictions = reads(runs.observed_evictions)
     session_evictions = reads(runs.session_evictions)
+    evictions_on = reads(runs.evictions_on)
     session = reads(sessions.session)
     session_row = reads(sessions.session_row)
     session_steps = reads(sessions.session_steps)

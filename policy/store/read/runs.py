@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-from sqlalchemy import Connection, Row, and_, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, or_, select
 
 from policy.cluster.objects import workload_key
 from policy.store.kept import clusters_in_question, in_question
@@ -82,6 +82,9 @@ class SessionEviction(EvictedPod):
     session: int
     kind: str  #: of the session: `batch` or `group`
     carried_out: bool  #: False where a later state of the cluster contradicts it
+
+
+OtherEviction: TypeAlias = ObservedEviction | SessionEviction
 
 
 def runs_of(
@@ -217,7 +220,7 @@ def observed_evictions(
 
     Raises NotFound.
     """
-    v, o = OBSERVED_VICTIMS.c, OBSERVATIONS.c
+    v = OBSERVED_VICTIMS.c
     found: list[ObservedEviction] = []
     for number, known_as in clusters_in_question(connection, cluster).items():
         here = and_(v.cluster_id == number, v.namespace == namespace)
@@ -225,32 +228,40 @@ def observed_evictions(
             its = and_(here, v.owner == owner)
             if not owner:
                 its = and_(its, v.victim == f"{namespace}/{name}")
-            query = (
-                select(
-                    *(v.observation_id, v.now_ms, v.victim, v.node, v.run_seconds),
-                    *(v.priority, o.preemptor, o.confidence),
-                )
-                .join(OBSERVATIONS, o.id == v.observation_id)
-                .where(its, v.counted, not_replaced())
-                .order_by(v.now_ms.desc(), v.observation_id.desc())
-                .limit(limit)
-            )
-            found += [
-                ObservedEviction(
-                    observation=row.observation_id,
-                    cluster=known_as,
-                    now_ms=row.now_ms,
-                    pod=row.victim,
-                    node=row.node,
-                    priority=row.priority or 0,
-                    run_seconds=row.run_seconds,
-                    preemptor=row.preemptor,
-                    confidence=row.confidence,
-                )
-                for row in connection.execute(query)
-            ]
+            found += _observed(connection, known_as, its, limit=limit)
     found.sort(key=attrgetter("now_ms", "observation"), reverse=True)
     return found[:limit]
+
+
+def _observed(
+    connection: Connection, cluster: str, its: ColumnElement[bool], *, limit: int
+) -> list[ObservedEviction]:
+    """Evictions of these victims, which are of one cluster, the newest first."""
+    v, o = OBSERVED_VICTIMS.c, OBSERVATIONS.c
+    query = (
+        select(
+            *(v.observation_id, v.now_ms, v.victim, v.node, v.run_seconds),
+            *(v.priority, o.preemptor, o.confidence),
+        )
+        .join(OBSERVATIONS, o.id == v.observation_id)
+        .where(its, v.counted, not_replaced())
+        .order_by(v.now_ms.desc(), v.observation_id.desc())
+        .limit(limit)
+    )
+    return [
+        ObservedEviction(
+            observation=row.observation_id,
+            cluster=cluster,
+            now_ms=row.now_ms,
+            pod=row.victim,
+            node=row.node,
+            priority=row.priority or 0,
+            run_seconds=row.run_seconds,
+            preemptor=row.preemptor,
+            confidence=row.confidence,
+        )
+        for row in connection.execute(query)
+    ]
 
 
 def _owners_named(connection: Connection, here: Any, name: str) -> list[str]:
@@ -272,6 +283,19 @@ def session_evictions(
 
     Kept simulations count only where their cluster is named. Raises NotFound.
     """
+    within = SESSION_STEPS.c.task.startswith(f"{namespace}/", autoescape=True)
+    # What is alike in the database may differ in case, or by a slash in a name.
+    its = (
+        row
+        for row in connection.execute(_steps(connection, cluster, within))
+        if row.task == f"{namespace}/{name}"
+        or (row.task.startswith(f"{namespace}/") and (row.owner or "").partition("/")[2] == name)
+    )
+    return [_of_session(row) for row in islice(its, limit)]
+
+
+def _steps(connection: Connection, cluster: str | None, its: ColumnElement[bool]) -> Select[Any]:
+    """Steps that evicted pods, each pod as it was when the session began; the newest first."""
     s, t, p = SESSIONS.c, SESSION_STEPS.c, PODS.c
     then = and_(
         p.cluster_id == s.cluster_id,
@@ -279,7 +303,7 @@ def session_evictions(
         p.valid_from <= s.base_revision,
         or_(p.valid_to.is_(None), p.valid_to > s.base_revision),
     )
-    query = (
+    return (
         select(
             *(s.id, s.kind, CLUSTERS.c.name.label("cluster"), s.now_ms),
             *(t.task, t.node, t.for_task, p.owner, p.priority, p.start_ms),
@@ -290,29 +314,38 @@ def session_evictions(
         .join(CLUSTERS, CLUSTERS.c.id == s.cluster_id)
         # An outer join, as in the figures of the past: see there.
         .outerjoin(PODS, then)
-        .where(t.task.startswith(f"{namespace}/", autoescape=True), STEP_EVICTED)
-        .where(*in_question(connection, cluster, s.cluster_id))
+        .where(its, STEP_EVICTED, *in_question(connection, cluster, s.cluster_id))
         .order_by(s.now_ms.desc(), s.id.desc(), t.position)
     )
-    # What is alike in the database may differ in case, or by a slash in a name.
-    its = (
-        row
-        for row in connection.execute(query)
-        if row.task == f"{namespace}/{name}"
-        or (row.task.startswith(f"{namespace}/") and (row.owner or "").partition("/")[2] == name)
+
+
+def _of_session(row: Row[Any]) -> SessionEviction:
+    return SessionEviction(
+        session=row.id,
+        kind=row.kind,
+        cluster=row.cluster,
+        now_ms=row.now_ms,
+        pod=row.task,
+        node=row.node,
+        priority=row.priority or 0,
+        run_seconds=0 if row.start_ms is None else max(0, row.now_ms - row.start_ms) // 1000,
+        preemptor=row.for_task,
+        carried_out=not row.contradicted,
     )
-    return [
-        SessionEviction(
-            session=row.id,
-            kind=row.kind,
-            cluster=row.cluster,
-            now_ms=row.now_ms,
-            pod=row.task,
-            node=row.node,
-            priority=row.priority or 0,
-            run_seconds=0 if row.start_ms is None else max(0, row.now_ms - row.start_ms) // 1000,
-            preemptor=row.for_task,
-            carried_out=not row.contradicted,
-        )
-        for row in islice(its, limit)
-    ]
+
+
+def evictions_on(
+    connection: Connection, node: str, *, cluster: str | None = None, limit: int
+) -> list[OtherEviction]:
+    """What real schedulers and sessions evicted from the node, the newest first.
+
+    Kept simulations count only where their cluster is named. Raises NotFound.
+    """
+    v, t = OBSERVED_VICTIMS.c, SESSION_STEPS.c
+    found: list[OtherEviction] = []
+    for number, known_as in clusters_in_question(connection, cluster).items():
+        its = and_(v.cluster_id == number, v.node == node)
+        found += _observed(connection, known_as, its, limit=limit)
+    steps = _steps(connection, cluster, t.node == node).limit(limit)
+    found += [_of_session(row) for row in connection.execute(steps)]
+    return sorted(found, key=attrgetter("now_ms"), reverse=True)[:limit]
