@@ -95,6 +95,16 @@ def test_the_newest_are_judged_without_it(got) -> None:
     assert re.findall(r"open=(\d+)", named.text) == ["2"]
 
 
+def test_the_first_page_lists_what_took_place(got) -> None:
+    """Its newest decisions are not those of a simulation, unless its cluster is named."""
+
+    def newest(**query: str) -> set[str]:
+        return set(re.findall(r'href="/decisions/(\d+)"', got("/", **query).text))
+
+    assert newest() == newest(cluster=REAL) == {"1"}
+    assert newest(cluster=KEPT) == {"2"}
+
+
 def test_a_limited_viewer_is_told_of_no_cluster(got) -> None:
     """One in which nothing concerns them, a simulation or not, is as one that is not there."""
 

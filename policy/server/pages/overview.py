@@ -59,7 +59,7 @@ def overview(
     """The last days, up to the end of the hour that has begun; of one cluster, or "" for all."""
     now_ms = service.clock()
     found = health.health(service.store, cluster=cluster or None, days=days, now_ms=now_ms)
-    wanted = {"cluster": cluster or None}
+    wanted = {"cluster": cluster or None, "simulated": False}
     _, lines = views.decisions(service, principal, wanted, limit=_NEWEST)
     return {
         "health": found,
@@ -112,7 +112,7 @@ def limited(
     """
     assert principal.namespaces is not None
     since_ms, until_ms = health.period(service.clock(), days)
-    wanted = {"since_ms": since_ms, "cluster": cluster or None}
+    wanted = {"since_ms": since_ms, "cluster": cluster or None, "simulated": False}
     rows, lines = views.decisions(service, principal, wanted, limit=_LOOKED_AT)
     preempting = [row for row in rows if row.outcome == "preempt" and not row.is_judgement_only]
     by_hour = Counter(row.now_ms // HOUR_MS * HOUR_MS for row in preempting)
