@@ -136,7 +136,7 @@ def verdict(stored: StoredDecision) -> str:
         "bind": f"fits on {row.node} without preemption",
         "preempt": sentences.preempts(stored.record.victims, row.node),
         "not-eligible": "may not preempt",
-        "no-candidate": "fits nowhere, and no preemption would help",
+        "no-candidate": "fits nowhere, and no preemption that is allowed would help",
         "rejected": "is rejected for all nodes at once",
         "error": "cannot be scheduled",
     }[row.outcome]
@@ -149,6 +149,7 @@ def causes(stored: StoredDecision) -> Iterator[str]:
     yield from trace.rejected
     if row.outcome == "no-candidate":
         yield from sentences.beyond_eviction(trace)
+        yield from sentences.refused(trace)
     yield from sentences.in_the_way(trace, priority=row.preemptor_priority)
     if row.outcome == "preempt":
         yield from (

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from policy.cluster import times
 from policy.decision.model import MAX_EXAMPLES, Code, ObstacleKind, StatusCount
+from policy.preemption import messages
 from policy.text.words import number
 
 if TYPE_CHECKING:
@@ -236,6 +237,19 @@ def beyond_eviction(trace: TraceRecord) -> Iterator[str]:
         yield f"{len(ordered) - _SHOWN} further such reasons: `policy explain ID` lists them"
 
 
+def refused(trace: TraceRecord) -> Iterator[str]:
+    """Why nodes are no candidates although victims were found for them, or offered."""
+    found = [
+        (status.nodes, because(status.filter, status.reasons))
+        for status in trace.dry_run_statuses
+        if isinstance(status, StatusCount) and not _WITHOUT_VICTIMS.issuperset(status.reasons)
+    ]
+    for count, text in sorted(found, key=lambda one: (-one[0], one[1])):
+        yield f"{number(count, 'node')}: {text}"
+
+
+_WITHOUT_VICTIMS: Final = frozenset({messages.NO_VICTIMS, messages.NOT_HELPFUL})
+"""What is said of the other nodes; `in_the_way` says more of them."""
 _SHOWN: Final = 5
 """Reasons that no eviction helps, of those that are said at once."""
 

@@ -50,9 +50,9 @@ _PARTS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
 def health(db: str, cluster: str | None, days: int, form: str) -> int:
     """Report how preemption goes: what the service's first page shows.
 
-    By cluster preemptions, victims and violated budgets, how old the newest state is, and how often
-    the cluster's own scheduler decided as the rules do (`same`, of the newest 1000 that were
-    observed); which rules are active since when; nominated pods that wait, the longest first; and
+    By cluster preemptions, their victims (pods that were leaving already among them) and violated
+    budgets, how old the newest state is, and how often the cluster's own scheduler decided as the
+    rules do (`same`, of the newest 1000 that were observed); which rules are active since when; nominated pods that wait, the longest first; and
     whose pods were evicted most often. `json` has the preemptions of each hour as well.
 
     \b

@@ -113,7 +113,7 @@ def test_variables_decide_are_recorded_and_replayed(
     assert "budget-rests" in policy("explain", "2", "--db", database).out
     allowed = preempts("shop/two", "2026-11-21T11:00:00Z")
     assert [denied, allowed] == [
-        "shop/two (priority 90) fits nowhere, and no preemption would help",
+        "shop/two (priority 90) fits nowhere, and no preemption that is allowed would help",
         "shop/two (priority 90) preempts 1 pod on n2",
     ]
     replayed = policy("replay", "--all", "--db", database)
