@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from policy.cluster.objects import Pod
@@ -138,6 +139,45 @@ def test_what_go_does_not_decode_is_refused(call: dict[str, Any]) -> None:
     """A number that is no int64, text for a number, a list for an object."""
     with pytest.raises(BadRequest):
         read_preempt(json.dumps(call).encode())
+
+
+def broken(call: dict[str, Any], text: str) -> bytes:
+    """The call, with one byte in a text that is no UTF-8."""
+    found = json.dumps(call).encode()
+    assert text.encode() in found
+    return found.replace(text.encode(), text.encode() + b"\xff")
+
+
+@pytest.mark.parametrize("spell", [str, str.lower])
+@pytest.mark.parametrize("text", ["uid-one", "n1", "NumPDBViolations"])
+@pytest.mark.parametrize("call", [FULL, META], ids=["full", "meta"])
+def test_texts_that_are_no_utf8_are_refused(
+    call: dict[str, Any], text: str, spell: Callable[[str], str]
+) -> None:
+    with pytest.raises(BadRequest, match=r"^the body is not JSON: one of its texts is not UTF-8$"):
+        read_preempt(broken(respelt(call, spell, only="Pod"), text))
+
+
+def test_names_of_nodes_that_are_no_utf8_are_refused() -> None:
+    asked = {"Pod": a_pod("new"), "Nodes": {"items": [{"metadata": {"name": "n1"}}]}}
+    for call in ({**asked, "NodeNames": None}, {"Pod": a_pod("new"), "NodeNames": ["n1"]}):
+        with pytest.raises(BadRequest, match=r"one of its texts is not UTF-8$"):
+            all_equal(read_nodes(broken(call, "n1")))
+
+
+def test_pods_with_texts_that_are_no_utf8_are_not_taken_over() -> None:
+    """Of the pod that asks that is an error of the call; an unreadable victim stays unknown."""
+    new = {**a_pod("new"), "metadata": {**a_pod("new")["metadata"], "annotations": {"a": "note"}}}
+    snapshot = Snapshot.from_objects(objects(a_node("n1").cpu(4)), now_ms=NOW_MS)
+    known = snapshot.apply([("Pod", "shop/new", msgspec.convert(a_pod("new"), Pod))])
+    asks = broken({**META, "Pod": new}, "note")
+    for state in (snapshot, known):
+        with pytest.raises(BadRequest, match=r"^`Pod`: not a pod: one of its texts is not UTF-8$"):
+            preemptor_brought(state, read_preempt(asks), gone=lambda pods: ())
+    victim = a_pod("one", node="n1")
+    victim["metadata"]["annotations"] = {"a": "note"}
+    offered = broken(full(n1={"Pods": [victim], "NumPDBViolations": 0}), "note")
+    assert victims_brought(snapshot, read_preempt(offered), offered, gone=lambda pods: ()) == []
 
 
 def test_recorded_calls_need_no_second_reading() -> None:

@@ -22,7 +22,7 @@ from policy.cluster.tables import NOWHERE
 from policy.manifests import ManifestError, read_dicts, resolve
 from policy.preemption.offers import rows_of
 from policy.server.extender.folding import folded
-from policy.server.extender.wire import BadRequest, PreemptRequest, key_of
+from policy.server.extender.wire import NOT_UTF8, BadRequest, PreemptRequest, key_of
 from policy.typed import prepared
 
 _POD: Final = msgspec.json.Decoder(prepared(Pod))
@@ -94,7 +94,7 @@ def _sent_as_known(known: Pod, content: bytes) -> bool:
     """
     try:
         return not _differs(known, _POD.decode(content))
-    except (msgspec.MsgspecError, RecursionError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return False
 
 
@@ -118,6 +118,8 @@ def _read(content: bytes, snapshot: Snapshot) -> Pod | str:
         read = read_dicts([{**value, "kind": "Pod", "apiVersion": "v1"}])
         known = snapshot.priority_classes.values()
         pods = list(_pods(resolve(read.objects, known_classes=known, places=read.places)))
+    except UnicodeDecodeError:
+        return f"not a pod: {NOT_UTF8}"
     except (msgspec.MsgspecError, RecursionError, TypeError) as exc:
         return f"not a pod: {exc}"
     except ManifestError as exc:

@@ -26,6 +26,9 @@ from policy.typed import prepared
 FULL: Final = "full"
 META: Final = "meta"
 
+NOT_UTF8: Final = "one of its texts is not UTF-8"
+"""Go would put U+FFFD in place of such bytes, and so never sends any."""
+
 
 class BadRequest(ValueError):  # told to the caller in the words of its message
     """The body is not what a scheduler sends."""
@@ -211,6 +214,8 @@ def _decoded(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
         return str(exc)
     except msgspec.DecodeError as exc:
         raise BadRequest(f"the body is not JSON: {exc}") from exc
+    except UnicodeDecodeError as exc:
+        raise BadRequest(f"the body is not JSON: {NOT_UTF8}") from exc
     except RecursionError as exc:
         raise BadRequest("the body is not JSON: exceeded max depth") from exc
 
@@ -283,6 +288,8 @@ def _folded(body: bytes) -> dict[str, Any]:
 def _loaded(body: bytes) -> Any:
     try:
         return json.loads(body)
+    except UnicodeDecodeError as exc:
+        raise BadRequest(f"the body is not JSON: {NOT_UTF8}") from exc
     except (ValueError, RecursionError) as exc:
         raise BadRequest(f"the body is not JSON: {exc}") from exc
 
