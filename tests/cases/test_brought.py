@@ -112,11 +112,15 @@ def test_a_preemptor_is_taken_over_where_it_waits_otherwise() -> None:
     assert of_preemptor({**sent, "status": status}) == []
     spelt = {key.upper(): value for key, value in sent.items()}
     assert of_preemptor(spelt) == []
+    empty = {**sent["metadata"], "labels": {}, "annotations": None}
+    assert of_preemptor({**sent, "metadata": empty}) == []
     left_out = {key: value for key, value in sent["spec"].items() if key != "preemptionPolicy"}
     assert of_preemptor({**sent, "spec": left_out}) == []
     for changed in (
         {"spec": {**sent["spec"], "priority": 2}},
         {"metadata": {**sent["metadata"], "labels": {"app": "b"}}},
+        {"metadata": {**sent["metadata"], "annotations": {"team": "b"}}},
+        {"metadata": {**sent["metadata"], "ownerReferences": [{"kind": "Job", "name": "b"}]}},
         {"status": {**status, "nominatedNodeName": "a"}},
         {"status": {**sent["status"], "NominatedNodeName": "a"}},
     ):

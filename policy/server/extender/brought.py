@@ -107,8 +107,10 @@ def _differs(known: Pod, sent: Pod) -> bool:
 
 
 def _deciding(pod: Pod) -> tuple[object, ...]:
+    """What rules may read of a pod that waits, and may be another with its next call."""
     meta, status = pod.metadata, pod.status
-    return meta.uid, meta.labels, pod.spec, status.nominated_node_name, status.phase
+    of_meta = meta.labels or {}, meta.annotations or {}, meta.owner_references or []
+    return meta.uid, of_meta, pod.spec, status.nominated_node_name, status.phase
 
 
 def _read(content: bytes, snapshot: Snapshot) -> Pod | str:
