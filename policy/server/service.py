@@ -58,6 +58,7 @@ class PolicyService:
 
     def open(self) -> None:
         """Raises StoreError where the database cannot be opened."""
+        self.spool.remove_unfinished()
         self._store = Store.open(self.config.db, create=False)
         if self.config.reader_db:
             self._reader = _reader(self.config.reader_db)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -94,6 +96,14 @@ def test_a_spool_without_room_says_so(tmp_path: Path, monkeypatch: pytest.Monkey
     assert waiting(spool) == [a_call(0)]
 
 
+def test_what_is_being_written_takes_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where who wrote it has ended meanwhile."""
+    (tmp_path / "1001-1-abc_4567").write_bytes(b"part of a call")
+    monkeypatch.setattr(module, "MAX_BYTES", 14)
+    with pytest.raises(SpoolFull, match="holds 14 bytes"):
+        Spool(tmp_path).add(a_call(0)).result(60)
+
+
 def test_a_folder_that_cannot_be_made_is_an_error_of_the_call(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="spool"):
@@ -105,3 +115,39 @@ def test_files_of_others_stay(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_bytes(b"")
     assert waiting(Spool(tmp_path)) == []
     assert sorted(file.name for file in tmp_path.iterdir()) == ["5-2-x.calls", "notes.txt"]
+
+
+@pytest.mark.parametrize("failing", ["fsync", "rename"])
+def test_what_could_not_be_written_takes_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """On a full disk the next call, or a smaller one, has the room that there was."""
+    spool = Spool(tmp_path)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(*{"fsync": (os, "fsync"), "rename": (Path, "rename")}[failing], full)
+        with pytest.raises(OSError, match="No space left"):
+            spool.add(a_call(0)).result(60)
+    assert list(tmp_path.iterdir()) == []
+    spool.add(a_call(1)).result(60)
+    assert waiting(spool) == [a_call(1)]
+
+
+def test_what_an_ended_process_was_writing_is_removed(tmp_path: Path) -> None:
+    """What is written now, calls and files of others stay."""
+    spool = Spool(tmp_path)
+    spool.add(a_call(0)).result(60)
+    others = ["1001-1-abc_4567.txt", "notes"]
+    for name in ("1001-1-abc_4567", *others):
+        (tmp_path / name).write_bytes(b"part of a call")
+    file, written = module._made(tmp_path, prefix="1002-1-")
+    with file:
+        Spool(tmp_path).remove_unfinished()
+        left = {path.name for path in tmp_path.iterdir()}
+        assert left == {*others, written.name, *(path.name for path in tmp_path.glob("*.calls"))}
+    assert waiting(spool) == [a_call(0)]
+    Spool(tmp_path).remove_unfinished()
+    assert not written.exists()

@@ -8,6 +8,7 @@ arrival, and not recorded twice. The name of a file says how many of its calls, 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import tempfile
@@ -17,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Final
+from typing import BinaryIO, Final
 
 import msgspec
 
@@ -34,6 +35,8 @@ _REFUSED: Final = ".refused"
 """Of a call that cannot be recorded; named as the others it is tried again."""
 _NAME: Final = re.compile(r"(\d+)-(\d+)-(.+)")
 """Of a file: when its first call arrived, how many calls still wait, and what makes it unique."""
+_UNFINISHED: Final = re.compile(r"\d+-\d+-[a-z0-9_]+")
+"""Name of a file that is being written: it has no suffix."""
 
 
 class SpoolFull(Exception):  # told to the log in the words of its message
@@ -102,16 +105,28 @@ class Spool:
     def set_aside(self, waiting: Waiting) -> Path:
         """Keep a call that cannot be recorded in a file that nobody looks for. Raises OSError."""
         name = f"{waiting.call.arrived_ms}-1-"
-        handle, kept = tempfile.mkstemp(dir=self._folder, prefix=name, suffix=_REFUSED)
-        with os.fdopen(handle, "wb") as made:
-            made.write(msgspec.msgpack.encode([waiting.call]))
-            made.flush()
-            os.fsync(made.fileno())
+        data = msgspec.msgpack.encode([waiting.call])
+        kept = _written(self._folder, data, prefix=name, suffix=_REFUSED)
         self.done(waiting)
-        return Path(kept)
+        return kept
+
+    def remove_unfinished(self) -> None:
+        """Remove what processes were writing when they ended: no call in it was answered.
+
+        Who writes a file holds its lock, which ends with the process. Where the file was made a
+        moment ago and is not locked yet, its writer finds it gone and makes another one.
+        """
+        for path in self._unfinished():
+            with suppress(OSError), path.open("r+b") as file:  # it is locked, or finished by now
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
 
     def _files(self) -> list[Path]:
         return sorted(self._folder.glob(f"*{_SUFFIX}")) if self._folder.is_dir() else []
+
+    def _unfinished(self) -> list[Path]:
+        found = self._folder.iterdir() if self._folder.is_dir() else ()
+        return [path for path in found if _UNFINISHED.fullmatch(path.name)]
 
     # --- the thread ----------------------------------------------------------------------------
 
@@ -138,23 +153,45 @@ class Spool:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         data = msgspec.msgpack.encode(calls)
         taken = 0
-        for file in self._files():
+        for path in (*self._files(), *self._unfinished()):
             with suppress(FileNotFoundError):  # recorded meanwhile
-                taken += file.stat().st_size
+                taken += path.stat().st_size
         if taken + len(data) > MAX_BYTES:
             raise SpoolFull(f"the spool `{self._folder}` holds {taken} bytes, the most it may")
         first = f"{calls[0].arrived_ms}-{len(calls)}-"
-        handle, name = tempfile.mkstemp(dir=self._folder, prefix=first)
-        with os.fdopen(handle, "wb") as made:
-            made.write(data)
-            made.flush()
-            os.fsync(made.fileno())
-        Path(name).rename(name + _SUFFIX)
+        _written(self._folder, data, prefix=first, suffix=_SUFFIX)
         folder = os.open(self._folder, os.O_RDONLY)
         try:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def _written(folder: Path, data: bytes, *, prefix: str, suffix: str) -> Path:
+    """A new file with that on the disk; it has its suffix when it is whole. Raises OSError."""
+    file, made = _made(folder, prefix=prefix)
+    with file:
+        try:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            return made.rename(f"{made}{suffix}")
+        except OSError:
+            # On a full disk, the part that was written would be missing to every later call.
+            made.unlink(missing_ok=True)
+            raise
+
+
+def _made(folder: Path, *, prefix: str) -> tuple[BinaryIO, Path]:
+    """A new file, locked: `remove_unfinished` of another process does not take it away."""
+    while True:
+        handle, name = tempfile.mkstemp(dir=folder, prefix=prefix)
+        file = os.fdopen(handle, "wb")
+        with suppress(OSError):  # a file system without locks, on which nothing is removed either
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if os.fstat(handle).st_nlink:
+            return file, Path(name)
+        file.close()
 
 
 def _left(path: Path) -> int:
