@@ -82,13 +82,13 @@ class PolicyService:
                     own,
                     self.follower.cluster,
                 )
-        if self.config.environment:
+        if self.config.environment or self.spool.depth():
             self.desks.start(self.config.environment)
 
     async def begin(self) -> None:
         """Listen to the desks, and follow, in the background: once the process listens."""
         self._keeper.start()
-        if self.config.environment:
+        if self.desks.begun:
             await self.desks.connect()
         if self.follower is not None:
             self.follower.start()

@@ -318,6 +318,44 @@ def test_a_service_that_no_scheduler_calls_has_one_process(sqlite_url: str, tmp_
         assert (row.preemptor, call.failure) == ("shop/high", "")
 
 
+@pytest.mark.parametrize("environment", ["prod", ""])
+def test_spooled_calls_of_every_environment_are_recorded_from_the_start(
+    sqlite_url: str, tmp_path: Path, environment: str
+) -> None:
+    """No call has to come first; one for what the spool alone names is still an error."""
+    made(sqlite_url, "a/b")
+    with Store.open(sqlite_url) as store:
+        serving.activate(store, "kube-1.35", environment="a/b")
+    spool, unfinished = Spool(tmp_path / "policy-spool"), tmp_path / "policy-spool" / "1-1-x"
+    for name in ("a/b", "nowhere"):
+        spool.add(spooled(name)).result(60)
+    unfinished.write_bytes(b"part of a call")
+    with served(sqlite_url, tmp_path, environment=environment) as service:
+        until(lambda: spool.depth() == 0, "they stay in the spool")
+        service.ready()
+        assert not unfinished.exists()
+        answer = service.post("/extender/nowhere/preempt", a_call("other"))
+        assert answer.status_code == 404
+        assert service.log.read_text().count("a spooled call is in no record") == 1
+        assert service.stop() == 0
+    with Store.open(sqlite_url) as store:
+        found = [(row.preemptor, row.environment) for row in store.read.decisions("default")]
+        assert found == [("shop/high", "a/b")]
+
+
+def spooled(environment: str) -> SpooledCall:
+    return SpooledCall(
+        environment=environment,
+        mode="shadow",
+        caller="",
+        answer="offered",
+        failure="the database is locked",
+        arrived_ms=serving.NOW_MS,
+        duration_us=7,
+        body=json.dumps(a_call("high")).encode(),
+    )
+
+
 # --- environments without rules -------------------------------------------------------------------
 
 
@@ -376,17 +414,7 @@ def test_calls_of_an_environment_without_rules_do_not_stay_in_the_spool(
     url = str(tmp_path / "policy.db")
     Path(url).write_bytes(sqlite_template.read_bytes())
     made(a_cluster(url), "empty2")
-    spooled = SpooledCall(
-        environment="empty2",
-        mode="shadow",
-        caller="",
-        answer="offered",
-        failure="the database is locked",
-        arrived_ms=serving.NOW_MS,
-        duration_us=7,
-        body=json.dumps(a_call("high")).encode(),
-    )
-    Spool(tmp_path / "policy-spool").add(spooled).result(60)
+    Spool(tmp_path / "policy-spool").add(spooled("empty2")).result(60)
     service = serving.serve(url, tmp_path)
     try:
         service.ready()

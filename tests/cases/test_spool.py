@@ -73,9 +73,11 @@ def test_environments_have_files_of_their_own(tmp_path: Path) -> None:
     for kept in together(spool, calls):
         kept.result(60)
     assert (waiting(spool, "a"), waiting(spool, "b")) == ([calls[0], calls[2]], [calls[1]])
+    assert Spool(tmp_path).environments() == {"a", "b"}
     for one in spool.waiting("a"):
         spool.done(one)
     assert (spool.depth(), waiting(spool, "b")) == (1, [calls[1]])
+    assert spool.environments() == {"b"}
 
 
 def test_a_file_does_not_grow_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,6 +116,7 @@ def test_files_of_others_stay(tmp_path: Path) -> None:
     (tmp_path / "5-2-x.calls").write_bytes(b"no calls")
     (tmp_path / "notes.txt").write_bytes(b"")
     assert waiting(Spool(tmp_path)) == []
+    assert Spool(tmp_path).environments() == set()
     assert sorted(file.name for file in tmp_path.iterdir()) == ["5-2-x.calls", "notes.txt"]
 
 

@@ -30,7 +30,7 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     db: str
     spool: str
     poll_seconds: float
-    environment: str  #: whose desk is opened at once; "" for none
+    environment: str  #: whose desk is opened at once beside those of spooled calls; "" for none
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -52,6 +52,8 @@ class _WaitingCall(NamedTuple):
 class Desks:
     """The process begins with `start`, or with the first call; `close` ends it.
 
+    It has a desk for each environment that is called for, or that calls in the spool are for.
+
     Used on the event loop, but for `start` and what is only read.
     """
 
@@ -61,7 +63,7 @@ class Desks:
         """child: the process, where it was started by now."""
         self._db, self._spool, self._poll_seconds = db, spool, poll_seconds
         self._child = child
-        self._begun = False
+        self.begun = False  #: has the process what it works with?
         self._writer: StreamWriter | None = None
         self._connecting = asyncio.Lock()
         self._listening: asyncio.Task[None] | None = None
@@ -69,6 +71,7 @@ class Desks:
         self._number = 0
         self._closing = False
         self._statuses: dict[str, Status] = {}
+        self._expected: set[str] = set()  #: environments that the service knows
         self.lost = False  #: has the process ended by itself?
 
     def start(self, environment: str = "") -> None:
@@ -80,14 +83,14 @@ class Desks:
             db=self._db, spool=self._spool, poll_seconds=self._poll_seconds, environment=environment
         )
         child.socket.sendall(channel.frame(begin))
-        self._begun = True
+        self.begun = True
 
     async def connect(self) -> None:
         """Listen to the process, which is started where it was not."""
         async with self._connecting:
             if self._writer is not None:
                 return
-            if not self._begun:
+            if not self.begun:
                 self.start()
             assert self._child is not None
             reader, self._writer = await asyncio.open_unix_connection(
@@ -177,8 +180,12 @@ class Desks:
     # --- what is only read, from any thread -------------------------------------------------------
 
     def has(self, environment: str) -> bool:
-        """Is there a desk for it?"""
-        return environment in self._statuses
+        """Is there such an environment, as far as is known here?
+
+        One that only the spool names may be in no database.
+        """
+        status = self._statuses.get(environment)
+        return environment in self._expected or (status is not None and status.revision is not None)
 
     @property
     def statuses(self) -> list[Status]:
@@ -188,6 +195,7 @@ class Desks:
     # --- on the event loop ------------------------------------------------------------------------
 
     def _expect(self, environment: str) -> None:
+        self._expected.add(environment)
         if environment not in self._statuses:
             self._statuses[environment] = Status(
                 environment=environment, problem=_LOADING, revision=None

@@ -56,6 +56,12 @@ class SpooledCall(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
 
 
+class _OfCall(msgspec.Struct, frozen=True):
+    """What says whose a spooled call is; the rest of it is not read."""
+
+    environment: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
     """A spooled call and where it is."""
@@ -82,6 +88,15 @@ class Spool:
     def depth(self) -> int:
         """How many calls wait."""
         return sum(_left(path) for path in self._files())
+
+    def environments(self) -> set[str]:
+        """Those of which calls wait."""
+        found: set[str] = set()
+        for path in self._files():
+            with suppress(OSError, msgspec.MsgspecError):
+                calls = msgspec.msgpack.decode(path.read_bytes(), type=prepared(list[_OfCall]))
+                found.update(call.environment for call in calls[-_left(path) :])
+        return found
 
     def waiting(self, environment: str) -> Iterator[Waiting]:
         """The calls of an environment, oldest first. Files that are no calls stay."""

@@ -94,6 +94,9 @@ class _Worker:
         self.ending = threading.Event()
         if begin.environment:
             self._desk(begin.environment)
+        # Who spooled these may never be called for them again.
+        for environment in self._spool.environments():
+            self._desk(environment)
 
     def submit(self, given: channel.Call, number: int) -> None:
         """Have a call decided."""
