@@ -72,6 +72,10 @@ class StaleRevision(Conflict):
         self.actual = actual
 
 
+class AlreadyWritten(Conflict):
+    """What was to be written once was written before, under the same key; nothing is written."""
+
+
 class ImportConflict(InvalidValue):
     """One import holds two different objects of the same kind and key."""
 

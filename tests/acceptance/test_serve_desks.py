@@ -220,7 +220,7 @@ def test_what_is_spooled_outlives_the_process_that_decides(sqlite_url: str, tmp_
         os.kill(decider(service), signal.SIGKILL)
         assert service.process.wait(_ENOUGH) == 1
         lock.close()
-    assert len(list(spool.iterdir())) == 1
+    assert [one.call.doubtful for one in Spool(spool).waiting("prod")] == [False]
     with served(sqlite_url, tmp_path):
         until(lambda: list(spool.iterdir()) == [], "it stays in the spool")
     with Store.open(sqlite_url) as store:
@@ -245,7 +245,8 @@ def test_a_process_that_stands_still_records_nothing_that_was_answered_otherwise
         pid = one(service)
         os.kill(pid, signal.SIGSTOP)
         assert service.preempt(a_call("high")) == {}
-        assert len(list(spool.iterdir())) == 1
+        (kept,) = Spool(spool).waiting("prod")
+        assert kept.call.doubtful is (one is decider)  # the other one was heard of
         os.kill(pid, signal.SIGCONT)
         until(lambda: list(spool.iterdir()) == [], "it stays in the spool")
         assert service.stop() == 0
@@ -343,16 +344,59 @@ def test_spooled_calls_of_every_environment_are_recorded_from_the_start(
         assert found == [("shop/high", "a/b")]
 
 
-def spooled(environment: str) -> SpooledCall:
+def test_alike_calls_of_one_millisecond_are_all_recorded(sqlite_url: str, tmp_path: Path) -> None:
+    """Also where a file is still there whose calls were recorded; those are not, once more."""
+    folder = tmp_path / "policy-spool"
+    spool = Spool(folder)
+    calls = [*[spooled("prod")] * 3, spooled("prod", caller="ann"), spooled("prod", mode="enforce")]
+    for kept in [spool.add(call) for call in calls]:
+        kept.result(60)
+    copies = [(file, file.read_bytes()) for file in folder.iterdir()]
+    with served(sqlite_url, tmp_path):
+        until(lambda: list(folder.iterdir()) == [], "they stay in the spool")
+        for file, content in copies:
+            file.write_bytes(content)
+        until(lambda: list(folder.iterdir()) == [], "they stay in the spool again")
+    with Store.open(sqlite_url) as store:
+        found = [store.read.decision(row.id).served for row in store.read.decisions("default")]
+    assert sorted((call.mode.value, call.caller) for call in found if call) == [
+        ("enforce", ""),
+        *[("shadow", "")] * 3,
+        ("shadow", "ann"),
+    ]
+
+
+def test_services_that_share_a_spool_record_its_calls_once(
+    database_url: str, tmp_path: Path
+) -> None:
+    """Both take the same calls from it at the same time."""
+    a_cluster(database_url)
+    folder = tmp_path / "policy-spool"
+    spool = Spool(folder)
+    for number in range(40):  # each in a file of its own
+        spool.add(spooled("prod", pod=f"high-{number}")).result(60)
+    with served(database_url, tmp_path) as one, served(database_url, tmp_path) as other:
+        until(lambda: list(folder.iterdir()) == [], "they stay in the spool")
+        assert (one.stop(), other.stop()) == (0, 0)
+        assert "Traceback" not in one.log.read_text() + other.log.read_text()
+    with Store.open(database_url) as store:
+        found = sorted(row.preemptor for row in store.read.decisions("default", limit=100))
+        assert found == sorted(f"shop/high-{number}" for number in range(40))
+        assert store.ledger.verify().ok
+
+
+def spooled(
+    environment: str, *, pod: str = "high", mode: str = "shadow", caller: str = ""
+) -> SpooledCall:
     return SpooledCall(
         environment=environment,
-        mode="shadow",
-        caller="",
+        mode=mode,
+        caller=caller,
         answer="offered",
         failure="the database is locked",
         arrived_ms=serving.NOW_MS,
         duration_us=7,
-        body=json.dumps(a_call("high")).encode(),
+        body=json.dumps(a_call(pod)).encode(),
     )
 
 

@@ -15,7 +15,7 @@ import pytest
 from policy.server.extender import routes, wire
 from policy.server.extender.call import PreemptCall
 from policy.server.extender.desk import Desk, Overloaded
-from policy.server.extender.spool import Spool
+from policy.server.extender.spool import Spool, SpooledCall
 from policy.store import Store
 from policy.store.model.decisions import CallMode
 from tests.support import serving
@@ -81,6 +81,41 @@ def test_slow_rows_do_not_keep_new_calls_out(store: Store, desk: Desk) -> None:
     finally:
         assert desk.close(seconds=_ENOUGH)
     assert desk._lasts < 10 * _ENOUGH
+
+
+def test_only_a_call_whose_commit_said_nothing_may_have_been_decided(
+    store: Store, desk: Desk, tmp_path: Path
+) -> None:
+    """It is not recorded once more; one that is like it, and was not decided, is."""
+    call = a_call(0, seconds=_ENOUGH)
+    desk.submit(call)
+    desk.open()
+    try:
+        decided = call.said.result(_ENOUGH).decision_id
+    finally:
+        assert desk.close(seconds=_ENOUGH)
+    spool = Spool(tmp_path / "spool")
+    failures = {"nothing was heard": True, "more calls wait": False}
+    for failure, doubtful in failures.items():
+        kept = SpooledCall(
+            environment="prod",
+            mode=call.mode.value,
+            caller=call.caller,
+            answer="offered",
+            failure=failure,
+            arrived_ms=call.arrived_ms,
+            duration_us=7,
+            body=preempts("b")[0]["request"].encode(),
+            doubtful=doubtful,
+        )
+        spool.add(kept).result(60)
+    while spool.depth():
+        desk._look_around()
+    found = [store.read.decision(row.id) for row in store.read.decisions("default")]
+    assert {(one.row.id == decided, one.served and one.served.failure) for one in found} == {
+        (True, ""),
+        (False, "more calls wait"),
+    }
 
 
 class Body(bytes):

@@ -31,8 +31,9 @@ from policy.server.extender.record_channel import DecidedCall
 from policy.server.extender.recorder import Recorder, RulesMoved
 from policy.server.extender.wire import read_preempt
 from policy.store import Cause, Store
-from policy.store.errors import StoreError
+from policy.store.errors import AlreadyWritten, StoreError
 from policy.store.model.decisions import CallAnswer, CallMode, Recorded
+from policy.store.record.keys import WriteKey
 from tests.support.builders import NOW_MS, a_node, a_pod, objects
 from tests.support.commits import fail_commit_of, slow_commit_of
 from tests.support.recording import recorded, recorder_of
@@ -268,6 +269,46 @@ def test_what_was_decided_on_the_same_state_is_recorded_all_the_same(
         recorded(first)
     assert chosen(second) == {"default/w1": "n0"}
     assert chosen(*sent(desk, calls(2))) == {"default/w2": "n1"}
+    in_order(store, decisions=2)
+
+
+ONCE = WriteKey(principal="extender", operation="test", key="late")
+
+
+def test_what_has_a_key_is_recorded_by_one_process(store: Store, decider: MakeDecider) -> None:
+    """Of two that record it at the same time."""
+    one, other = decider(store), decider(store)
+    begun, decided_too = threading.Event(), threading.Event()
+
+    def claim() -> None:
+        begun.set()
+        assert decided_too.wait(60)
+
+    (late,) = [replace(call, effective=False, once=ONCE) for call in calls(0)]
+    first = one.decide(replace(late, claim=claim))
+    assert begun.wait(60)
+    second = other.decide(late)
+    decided_too.set()
+    with pytest.raises(AlreadyWritten):
+        recorded(second)
+    assert store.read.decision_ids("default") == [recorded(first).recorded.decision_id]
+    assert store.read.key_is_taken(ONCE)
+    in_order(store, decisions=1)
+
+
+def test_a_key_is_taken_with_what_is_recorded(store: Store, decider: MakeDecider) -> None:
+    """It is free again where that was taken back, and takes back nothing but its own call."""
+    desk = decider(store)
+    late, early = calls(0, 1)
+    late = replace(late, effective=False, once=ONCE)
+    with pytest.raises(StateMoved):
+        recorded(desk.decide(replace(late, claim=give_up)))
+    assert not store.read.key_is_taken(ONCE)
+    recorded(desk.decide(late))
+    known, decided = sent(desk, [late, early])
+    with pytest.raises(AlreadyWritten):
+        recorded(known)
+    assert chosen(decided) == {"default/w1": "n0"}
     in_order(store, decisions=2)
 
 

@@ -90,6 +90,7 @@ class GivenUp(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """No decision will be recorded as the answer of this call."""
 
     steps: list[Step] = []
+    sure: bool = True  #: False where that is only supposed, because nothing is heard of the desks
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True, tag=True):

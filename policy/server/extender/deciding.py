@@ -35,6 +35,7 @@ from policy.store import Store
 from policy.store.journal import StoreJournal
 from policy.store.model.decisions import CallAnswer, Origin, Recorded, ServedCall
 from policy.store.model.state import Cause
+from policy.store.record.keys import WriteKey
 from policy.store.record.rule_sets import RuleSetText
 
 log = logging.getLogger("policy.server")
@@ -67,6 +68,7 @@ class WaitingRequest:
     hold: Callable[[tuple[str, ...]], bool] = lambda taken: False
     #: it will be decided once more. Gets those pods, too
     again: Callable[[tuple[str, ...]], None] = lambda taken: None
+    once: WriteKey | None = None  #: under which one process records it; None where no other has it
     trace: Trace = UNTRACED
 
 
@@ -195,8 +197,9 @@ class Decider:
     def record_late(self, question: WaitingRequest) -> Answered:
         """Decide and record a call that was answered before, on the newest state.
 
-        Raises BadRequest and DecisionError where it is no question that can be decided, StoreError,
-        Contended, RecorderError.
+        Raises BadRequest and DecisionError where it is no question that can be decided,
+        AlreadyWritten where another process has recorded it, other StoreErrors, Contended,
+        RecorderError.
         """
         failure: Exception | None = None
         for _ in range(_LATE_ATTEMPTS):
@@ -358,6 +361,7 @@ class Decider:
                 pods=[(key, _pod(obj)) for _, key, obj in made.changes],
                 at_ms=self._clock(),
                 served=served,
+                once=question.once,
                 waiting=self._waiting(),
             ),
             claim=question.claim,
@@ -418,7 +422,7 @@ class _Attempt:
         """The call as it is recorded."""
         served = self.question.served(decision, self.taken)
         if self.gone and self.question.effective:
-            return replace(served, answer=CallAnswer.NONE, failure=_GONE)
+            return replace(served, answer=CallAnswer.NONE, failure=GONE)
         return served
 
     def committed(self, decision: Decision, began_ns: int, commit: Future[Recorded]) -> None:
@@ -441,7 +445,8 @@ class _Attempt:
         self.answered.set_result(answered)
 
 
-_GONE: Final = "the pod is gone"
+GONE: Final = "the pod is gone"
+"""Why a scheduler that is obeyed was not answered what was decided."""
 _UNKNOWN: Final = frozenset({messages.UNKNOWN_NODE, messages.UNKNOWN_VICTIM})
 
 

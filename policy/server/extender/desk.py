@@ -26,6 +26,7 @@ from policy.scheduling.state import Contended, State, StateMoved
 from policy.server.extender.brought import BodyNeeded
 from policy.server.extender.call import PreemptCall, Said
 from policy.server.extender.deciding import (
+    GONE,
     Answered,
     Decider,
     Held,
@@ -37,7 +38,7 @@ from policy.server.extender.recorder import InDoubt, Recorder
 from policy.server.extender.spool import Spool, SpooledCall, Waiting
 from policy.server.extender.wire import BadRequest, PreemptRequest, answer, read_preempt
 from policy.store import Store, StoreError
-from policy.store.errors import NoActiveRules, NotFound, Unavailable
+from policy.store.errors import AlreadyWritten, NoActiveRules, NotFound, Unavailable
 from policy.store.model.decisions import CallAnswer, CallMode, ServedCall
 
 log = logging.getLogger("policy.server")
@@ -396,7 +397,7 @@ class Desk:
         call = waiting.call
         try:
             request = read_preempt(call.body)
-            if not self._store.read.call_recorded(request.digest, arrived_ms=call.arrived_ms):
+            if not self._is_recorded(waiting, request.digest):
                 before: list[str] = []
                 question = WaitingRequest(
                     request=request,
@@ -405,11 +406,29 @@ class Desk:
                     effective=False,
                     served=lambda _, taken: _late(call, request, (*before, *taken)),
                     again=before.extend,
+                    once=waiting.key,
                 )
                 decider.record_late(question)
+        except AlreadyWritten:
+            pass  # another process has recorded it meanwhile
         except (BadRequest, DecisionError) as exc:
             log.warning("a spooled call is no question that can be decided: %s", exc)
         self._spool.done(waiting)
+
+    def _is_recorded(self, waiting: Waiting, request_digest: str) -> bool:
+        """Need a spooled call not be decided? `record_late` knows better, but only afterwards."""
+        call, read = waiting.call, self._store.read
+        return read.key_is_taken(waiting.key) or (
+            call.doubtful
+            and read.call_decided(
+                request_digest,
+                environment=call.environment,
+                mode=call.mode,
+                caller=call.caller,
+                arrived_ms=call.arrived_ms,
+                failures=("", GONE),
+            )
+        )
 
 
 def _unforeseen(exc: Exception) -> str:

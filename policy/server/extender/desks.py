@@ -33,11 +33,15 @@ _Reply = tuple[Answered | Failed | GivenUp | None, bytes]
 class NoDecision(Exception):  # for the record in the words of its text
     """No decision was recorded as the answer of a call."""
 
-    def __init__(self, reason: str, text: str) -> None:
-        """reason: a word for the figures. text: a sentence for the record."""
+    def __init__(self, reason: str, text: str, *, doubtful: bool = False) -> None:
+        """reason: a word for the figures. text: a sentence for the record.
+
+        doubtful: may one be recorded all the same, because nothing is heard of the desks?
+        """
         super().__init__(text)
         self.reason = reason
         self.text = text
+        self.doubtful = doubtful
 
 
 class InDoubt(Exception):  # what happened, not what went wrong
@@ -136,7 +140,8 @@ class Desks:
                 return answer, reply.outcome
             case GivenUp():
                 within = f"within {call.seconds * 1000:.0f} ms"
-                raise NoDecision("deadline", f"no decision was recorded {within}")
+                said = f"no decision was recorded {within}"
+                raise NoDecision("deadline", said, doubtful=not reply.sure)
             case Failed(kind=channel.BAD_REQUEST):
                 raise BadRequest(reply.text)
             case Failed(kind=channel.NO_ENVIRONMENT):
@@ -211,7 +216,9 @@ class Desks:
         What is being committed is the answer, if it can be known within as long again.
         """
         self._send(channel.GiveUp(), number=number)
-        asyncio.get_running_loop().call_later(seconds, self._settle, number, GivenUp(), b"")
+        asyncio.get_running_loop().call_later(
+            seconds, self._settle, number, GivenUp(sure=False), b""
+        )
 
     def _settle(self, number: int, reply: Answered | Failed | GivenUp | None, body: bytes) -> None:
         waiting = self._waiting.get(number)

@@ -15,6 +15,7 @@ from policy.cluster.objects import Pod
 from policy.decision.record import DecisionRecord
 from policy.server.extender import frames
 from policy.store.model.decisions import Recorded, ServedCall
+from policy.store.record.keys import WriteKey
 from policy.store.record.rule_sets import RuleSetText
 from policy.typed import prepared
 
@@ -40,6 +41,7 @@ class DecidedCall(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     pods: list[tuple[str, Pod | None]]  #: those that it changes, by namespace/name
     at_ms: int  #: when it was recorded, since 1970 UTC
     served: ServedCall
+    once: WriteKey | None  #: under which one process records it; None where no other has the call
     waiting: int  #: calls that wait for their decision
 
 
@@ -74,6 +76,13 @@ class CallsOvertaken(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     other_rules: bool  #: was another rule set activated meanwhile?
 
 
+class CallsKnown(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Nothing was written: the calls were in the record by then, under their key."""
+
+    calls: list[int]
+    text: str
+
+
 class CallsFailed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Nothing was written, as far as is known: the database could not take it."""
 
@@ -98,7 +107,9 @@ class CallsBroken(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 ToRecorder = Begin | DecidedCall | Claimed
-FromRecorder = Claim | CallsRecorded | CallsOvertaken | CallsFailed | CallsInDoubt | CallsBroken
+FromRecorder = (
+    Claim | CallsRecorded | CallsOvertaken | CallsKnown | CallsFailed | CallsInDoubt | CallsBroken
+)
 
 _TO_RECORDER: Final = msgspec.msgpack.Decoder(prepared(ToRecorder))
 _FROM_RECORDER: Final = msgspec.msgpack.Decoder(prepared(FromRecorder))

@@ -22,6 +22,7 @@ from policy.server.extender.record_channel import (
     CallsBroken,
     CallsFailed,
     CallsInDoubt,
+    CallsKnown,
     CallsOvertaken,
     CallsRecorded,
     Claim,
@@ -30,7 +31,7 @@ from policy.server.extender.record_channel import (
     ToRecorder,
 )
 from policy.store import StoreError
-from policy.store.errors import Unavailable
+from policy.store.errors import AlreadyWritten, Unavailable
 from policy.store.model.decisions import Recorded
 
 log = logging.getLogger("policy.server")
@@ -85,10 +86,11 @@ class Recorder:
         """What is recorded of a call, when it is committed.
 
         The future raises StateMoved where nothing was written and the call is to be decided again,
-        as RulesMoved where other rules are active; StoreError where the database could not take
-        it, as InDoubt where it may have taken it all the same; RecorderError. claim: comes before
-        the commit; where it raises GivenUp, nothing is written of what shares the transaction. It
-        is called by the thread that completes the future.
+        as RulesMoved where other rules are active; AlreadyWritten where it was recorded before
+        under its key; another StoreError where the database could not take it, as InDoubt where it
+        may have taken it all the same; RecorderError. claim: comes before the commit; where it
+        raises GivenUp, nothing is written of what shares the transaction. It is called by the
+        thread that completes the future.
         """
         recorded: Future[Recorded] = Future()
         number = next(self._numbers)
@@ -141,11 +143,15 @@ class Recorder:
         return True
 
 
-def _failure(message: CallsOvertaken | CallsFailed | CallsInDoubt | CallsBroken) -> Exception:
+def _failure(
+    message: CallsOvertaken | CallsKnown | CallsFailed | CallsInDoubt | CallsBroken,
+) -> Exception:
     match message:
         case CallsOvertaken():
             kind = RulesMoved if message.other_rules else StateMoved
             return kind(message.text)
+        case CallsKnown():
+            return AlreadyWritten(message.text)
         case CallsFailed():
             of = Unavailable if message.unavailable else StoreError
             return of(message.message, help=message.help)

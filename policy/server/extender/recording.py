@@ -30,6 +30,7 @@ from policy.server.extender.record_channel import (
     CallsBroken,
     CallsFailed,
     CallsInDoubt,
+    CallsKnown,
     CallsOvertaken,
     CallsRecorded,
     Claim,
@@ -38,10 +39,11 @@ from policy.server.extender.record_channel import (
     FromRecorder,
 )
 from policy.store import StaleRevision, Store, StoreError
-from policy.store.errors import ConnectionLost, Unavailable
+from policy.store.errors import AlreadyWritten, ConnectionLost, Unavailable
 from policy.store.model.decisions import Origin, Recorded
 from policy.store.record.decisions import DecidedPod
 from policy.store.record.environments import RuleSetChanged
+from policy.store.record.keys import WriteKey
 
 log = logging.getLogger("policy.server")
 
@@ -173,9 +175,12 @@ class _Sent(NamedTuple):
     call: DecidedCall
 
     @property
-    def shares(self) -> tuple[str, str, str]:
-        """What is the same for all decisions of a transaction."""
-        return self.call.cluster, self.call.actor, self.call.rules.digest
+    def shares(self) -> tuple[str, str, str, WriteKey | None]:
+        """What is the same for all decisions of a transaction.
+
+        With a key one is alone: no other is to be taken back with it.
+        """
+        return self.call.cluster, self.call.actor, self.call.rules.digest, self.call.once
 
 
 class _Writer:
@@ -245,6 +250,8 @@ class _Writer:
             if self._granted:
                 return CallsInDoubt(calls=calls, text=exc.message)
             return CallsFailed(calls=calls, message=exc.message, help=exc.help, unavailable=True)
+        except AlreadyWritten as exc:
+            return CallsKnown(calls=calls, text=exc.message)
         except StoreError as exc:
             away = isinstance(exc, Unavailable)
             return CallsFailed(calls=calls, message=exc.message, help=exc.help, unavailable=away)
@@ -273,6 +280,7 @@ class _Writer:
             actor=first.actor,
             origin=Origin.EXTENDER,
             claim=partial(self._claim, calls),
+            once=first.once,
         )
 
     def _claim(self, calls: list[int]) -> Callable[[], None]:

@@ -185,17 +185,24 @@ class ExtenderEndpoint:
         try:
             return await self._service.desks.ask(call, body, trace)
         except NoDecision as exc:
-            reason, text = exc.reason, exc.text
+            reason, text, doubtful = exc.reason, exc.text, exc.doubtful
         except InDoubt:
-            reason, text = channel.IN_DOUBT, _IN_DOUBT
+            reason, text, doubtful = channel.IN_DOUBT, _IN_DOUBT, True
             if enforce:
                 raise Failure(503, "unavailable", _IN_DOUBT) from None
             # In shadow mode that is the answer in either case.
             way_out = OnFailure.PASS_THROUGH
-        return await self._way_out(call, body, reason, text, way_out)
+        return await self._way_out(call, body, reason, text, way_out, doubtful=doubtful)
 
     async def _way_out(
-        self, call: Call, body: bytes, reason: str, text: str, way_out: OnFailure
+        self,
+        call: Call,
+        body: bytes,
+        reason: str,
+        text: str,
+        way_out: OnFailure,
+        *,
+        doubtful: bool,
     ) -> tuple[bytes, str]:
         """The answer of `--on-failure`, once the call is on the disk."""
         offered = way_out is OnFailure.PASS_THROUGH
@@ -210,6 +217,7 @@ class ExtenderEndpoint:
             arrived_ms=call.arrived_ms,
             duration_us=int((time.monotonic() - call.started) * 1_000_000),
             body=body,
+            doubtful=doubtful,
         )
         try:
             await asyncio.wrap_future(self._service.spool.add(spooled))

@@ -1,9 +1,15 @@
 """Calls that were answered without a decision, kept until the store can take them.
 
 On the disk before a call is answered: calls that come together share a file, and so the time that
-the disk takes. A file goes when all of its calls are in the record. Calls that were recorded while
-their file was not removed (the process was killed in between) are found in the record by digest and
-arrival, and not recorded twice. The name of a file says how many of its calls, the last ones, wait.
+the disk takes. A file goes when all of its calls are in the record. The name of a file says how
+many of its calls, the last ones, wait.
+
+Each call is recorded once, though processes that share the folder may record it at the same time,
+and one may be killed when a call is recorded and still in its file. Why that holds: the call has a
+key (`Waiting.key`), which is taken in the transaction that records it. So of several transactions
+one is committed, and the call is in the record exactly if its key is taken. What a call says is no
+key: several may be alike, in the same millisecond. Keys are known for a day: where a process was
+killed at that instant, another one has to look at the folder by then.
 """
 
 from __future__ import annotations
@@ -22,6 +28,7 @@ from typing import BinaryIO, Final
 
 import msgspec
 
+from policy.store.record.keys import WriteKey
 from policy.typed import prepared
 
 MAX_BYTES: Final = 1 << 30
@@ -54,6 +61,8 @@ class SpooledCall(msgspec.Struct, frozen=True, kw_only=True):
     arrived_ms: int
     duration_us: int
     body: bytes
+    #: may a decision be in the record that was made in time?
+    doubtful: bool = True
 
 
 class _OfCall(msgspec.Struct, frozen=True):
@@ -68,6 +77,15 @@ class Waiting:
 
     path: Path  #: as long as this call is the first one of the file that waits
     call: SpooledCall
+
+    @property
+    def key(self) -> WriteKey:
+        """Tells it from each other call of any spool, and is the same in all processes.
+
+        The name of a file is unique, but for how many of its calls wait, and that is another number
+        for each of them.
+        """
+        return WriteKey(principal="extender", operation="spool", key=self.path.name)
 
 
 class Spool:

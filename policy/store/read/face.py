@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         runs,
         tables,
     )
-    from policy.store.record import environments, schedulers, sessions, simulating
+    from policy.store.record import environments, keys, schedulers, sessions, simulating
 else:  # a list of decisions should not wait for what reads sessions, reports or observations
     identities = lazy.Functions("policy.store.cluster_identity")
     kept = lazy.Functions("policy.store.kept")
@@ -42,6 +42,7 @@ else:  # a list of decisions should not wait for what reads sessions, reports or
     runs = lazy.Functions("policy.store.read.runs")
     tables = lazy.Functions("policy.store.read.tables")
     environments = lazy.Functions("policy.store.record.environments")
+    keys = lazy.Functions("policy.store.record.keys")
     schedulers = lazy.Functions("policy.store.record.schedulers")
     sessions = lazy.Functions("policy.store.record.sessions")
     simulating = lazy.Functions("policy.store.record.simulating")
@@ -62,9 +63,10 @@ class ReadFace(Face):
     outcomes_of = reads(outcomes.outcomes_of)
     outcomes_of_sessions = reads(outcomes.outcomes_of_sessions)
     outcomes_at = reads(outcomes.outcomes_at)
-    call_recorded = reads(queries.call_recorded)
+    call_decided = reads(queries.call_decided)
     rule_set = reads(queries.rule_set)
     kept_simulations = reads(kept.kept_simulations)
+    key_is_taken = reads(keys.is_taken)
     nominations = reads(queries.nominations)
     nominated_to = reads(nominated.nominated_to)
     runs_of = reads(runs.runs_of)

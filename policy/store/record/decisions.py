@@ -26,9 +26,10 @@ from policy.store.ledger import entries
 from policy.store.model.decisions import Origin, QueueInfo, Recorded, ServedCall
 from policy.store.model.sessions import RecordedSession
 from policy.store.model.state import Cause
-from policy.store.record import environments, rule_sets, sessions
+from policy.store.record import environments, keys, rule_sets, sessions
 from policy.store.record.basis import Basis
 from policy.store.record.groups import as_group_record
+from policy.store.record.keys import WriteKey
 from policy.store.record.rule_sets import AnyRuleSet, RuleSetText
 from policy.store.state.revisions import Revisions, puts_and_deletes
 from policy.store.state.versions import Head, lock_head
@@ -117,16 +118,20 @@ def record_group(
     cause: Cause = Cause.DECISION,
     origin: Origin = Origin.DECIDED,
     claim: Callable[[], Callable[[], None]] | None = None,
+    once: WriteKey | None = None,
 ) -> list[Recorded]:
     """Keep decisions that follow one another, all or none of them; see `record`.
 
     expected_revision: that the first one was made on. expected_digest: of the state there, where
     the revision may be another one that others have written. claim: called when all is ready to be
     written; what it gives is called before that is committed. What either raises takes everything
-    back.
+    back. once: what the decisions are recorded under, so that no other process records them, too;
+    raises AlreadyWritten where one did.
     """
     if not decided:
         return []
+    if once is not None:
+        keys.write_once(connection, once, at_ms=decided[0].at_ms)
     with bulk.together(connection):
         head = lock_head(connection, cluster)
         basis = Basis.newest(

@@ -1,7 +1,8 @@
 """Writes that name a key, so that whoever sends them again has them done once.
 
-The processes of one database know the same keys. A key is taken before its write begins, and never
-twice: where the process ends in between, whether the write was done is not known.
+The processes of one database know the same keys, and none is taken twice. `take` does that before
+a write begins: where the process ends in between, whether the write was done is not known. A write
+that is one transaction takes its key in that (`write_once`), and is done exactly if that is known.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, delete, select, text, update
 
+from policy.store import bulk
+from policy.store.errors import AlreadyWritten
 from policy.store.tables import IDEMPOTENCY_KEYS
 
 KEPT_MS: Final = 24 * 3600 * 1000
@@ -20,6 +23,13 @@ _TAKE: Final = text(
     "INSERT INTO idempotency_keys (principal, operation, key, request_digest, at_ms, answer)"
     " VALUES (:principal, :operation, :key, :request_digest, :at_ms, '') ON CONFLICT DO NOTHING"
 )
+
+
+_TAKE_WITH_WRITE: Final = (
+    "INSERT INTO idempotency_keys (principal, operation, key, request_digest, at_ms, answer)"
+    " VALUES (?, ?, ?, '', ?, '') ON CONFLICT DO NOTHING RETURNING key"
+)
+_FORGET: Final = "DELETE FROM idempotency_keys WHERE at_ms <= ?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +55,7 @@ def take(
 ) -> KnownWrite | None:
     """Take the key: None where it is ours now, else the write that it was taken for."""
     k = IDEMPOTENCY_KEYS.c
-    connection.execute(delete(IDEMPOTENCY_KEYS).where(k.at_ms <= at_ms - KEPT_MS))
+    bulk.execute(connection, _FORGET, (at_ms - KEPT_MS,))
     row = {
         "principal": place.principal,
         "operation": place.operation,
@@ -62,6 +72,24 @@ def take(
     if found is None:  # given back between the two statements
         return KnownWrite(request_digest=request_digest, status=None, answer="")
     return KnownWrite(request_digest=found.request_digest, status=found.status, answer=found.answer)
+
+
+def write_once(connection: Connection, place: WriteKey, *, at_ms: int) -> None:
+    """Take the key in the transaction that does its write. Raises AlreadyWritten.
+
+    Of two transactions that are under way at once, the second one waits here for the end of the
+    first: the key is there if that was committed, and free if it was not.
+    """
+    bulk.execute(connection, _FORGET, (at_ms - KEPT_MS,))
+    values = place.principal, place.operation, place.key, at_ms
+    if not bulk.fetch(connection, _TAKE_WITH_WRITE, values):
+        raise AlreadyWritten(f"`{place.key}` was written before")
+
+
+def is_taken(connection: Connection, place: WriteKey) -> bool:
+    """Is the key known?"""
+    query = select(IDEMPOTENCY_KEYS.c.key).where(_at(place))
+    return connection.execute(query).first() is not None
 
 
 def answered(connection: Connection, place: WriteKey, *, status: int, answer: str) -> None:
