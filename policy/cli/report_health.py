@@ -52,8 +52,9 @@ def health(db: str, cluster: str | None, days: int, form: str) -> int:
 
     By cluster preemptions, their victims (pods that were leaving already among them) and violated
     budgets, how old the newest state is, and how often the cluster's own scheduler decided as the
-    rules do (`same`, of the newest 1000 that were observed); which rules are active since when; nominated pods that wait, the longest first; and
-    whose pods were evicted most often. `json` has the preemptions of each hour as well.
+    rules do (`same`, of the newest 1000 that were observed); which rules are active since when;
+    nominated pods that wait, the longest first; and whose pods were evicted most often. `json`
+    has the preemptions of each hour as well.
 
     \b
     Example:
