@@ -7,8 +7,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from policy.cluster import times
+from policy.decision import messages
 from policy.decision.model import MAX_EXAMPLES, Code, ObstacleKind, StatusCount
-from policy.preemption import messages
 from policy.text.words import number
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from msgspec import to_builtins
 from policy.audit import sentences
 from policy.audit.documents import instant
 from policy.audit.sentences import because
+from policy.decision import messages
 from policy.decision.model import (
     BudgetViolation,
     Candidate,
@@ -23,7 +24,6 @@ from policy.decision.model import (
     DecisionTrace,
     Status,
 )
-from policy.preemption import messages
 
 if TYPE_CHECKING:
     from policy.cluster.snapshot import Snapshot

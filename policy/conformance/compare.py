@@ -22,8 +22,8 @@ from policy.conformance import witness
 from policy.conformance.results import Agreement, ScenarioResult
 from policy.conformance.scenario import RecordedCandidate, RecordedStatus, Scenario
 from policy.conformance.witness import VictimSet
+from policy.decision.messages import fit_error
 from policy.decision.model import Decision, NominationChange, Outcome, Status
-from policy.preemption.messages import fit_error
 
 if TYPE_CHECKING:
     from policy.face import Snapshot

@@ -228,8 +228,8 @@ def _preemption(decision: GroupDecision) -> dict[str, Any] | None:
 
 def _of_pod(snapshot: Snapshot, rules: RuleSet, decision: Decision) -> dict[str, Any]:
     """The cycle of a pod without a group."""
+    from policy.decision.messages import fit_error
     from policy.decision.model import NominationChange
-    from policy.preemption.messages import fit_error
 
     bound = bool(decision.effects.bind)
     pod = snapshot.pod(decision.preemptor)

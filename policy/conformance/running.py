@@ -26,8 +26,8 @@ from policy.conformance import scenario
 from policy.conformance.compare import different
 from policy.conformance.results import Agreement, RecordingError, ScenarioResult
 from policy.conformance.scenario import LineHead
+from policy.decision.messages import fit_error
 from policy.decision.model import Candidate, Decision, NominationChange, Outcome
-from policy.preemption.messages import fit_error
 from policy.scoring.image_locality import images_of
 from policy.typed import prepared
 

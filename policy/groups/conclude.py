@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from policy.cluster.tables import NOWHERE, TERMINATING
+from policy.decision import messages
 from policy.decision.groups import (
     NO_GROUP_EFFECTS,
     GroupConditionChange,
@@ -24,7 +25,6 @@ from policy.decision.groups import (
 from policy.decision.model import Decision, NominationChange, Outcome, Victim
 from policy.groups.passes import CycleInputs, Misfit, PassResult
 from policy.groups.preemption import GROUP_UNSCHEDULABLE, Preempted
-from policy.preemption import messages
 from policy.preemption.candidates import listed_victims
 from policy.preemption.victims import Attempt
 from policy.rules.group_rules import MemberDeletions, Nominations

@@ -19,12 +19,12 @@ from policy.cluster.digest import Change
 from policy.cluster.marked import with_anti_affinity
 from policy.cluster.snapshot import Rows, Snapshot
 from policy.cluster.tables import NOWHERE, Bools
+from policy.decision import messages
 from policy.decision.model import Decision, NodeStatuses, Outcome, StatusCount
 from policy.decision.record import counted
 from policy.filters.base import Incoming, InFlight
 from policy.filters.pipeline import narrowing
 from policy.groups.members import Muster
-from policy.preemption import messages
 from policy.preemption.context import DecisionContext
 from policy.preemption.decide import decide_by
 from policy.preemption.filtering import filter_nodes

@@ -13,6 +13,7 @@ from policy.cluster import times
 from policy.cluster.budgets import BudgetIndex
 from policy.cluster.snapshot import Rows, Snapshot
 from policy.cluster.tables import NOWHERE, PRIORITY, START, TERMINATING, Bools, Ints
+from policy.decision import messages
 from policy.decision.columns import Deferred, Runs
 from policy.decision.model import (
     NO_CANDIDATES,
@@ -32,7 +33,6 @@ from policy.decision.record import values_of
 from policy.extenders.evaluate import ExtenderFailed
 from policy.filters.base import UNRESOLVABLE
 from policy.filters.pipeline import Judged
-from policy.preemption import messages
 from policy.preemption.columns import owner_of
 from policy.preemption.context import DecisionContext
 from policy.preemption.extending import NAME, ask_preempt

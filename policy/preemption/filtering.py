@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from policy.cluster.snapshot import Rows
 from policy.cluster.tables import NOWHERE, Bools
+from policy.decision import messages
 from policy.decision.model import Code, NodeStatuses, Status
 from policy.filters.base import SUCCESS, UNRESOLVABLE, UNSCHEDULABLE, Narrowing
 from policy.filters.pipeline import Judged, StatusOfNode
 from policy.filters.registry import FILTERS
 from policy.lazy import once
-from policy.preemption import messages
 from policy.preemption.context import DecisionContext
 
 

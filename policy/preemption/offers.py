@@ -18,9 +18,9 @@ from policy.cluster.objects import Pod
 from policy.cluster.occupancy import snapshot_order
 from policy.cluster.snapshot import Delta, Rows, Snapshot
 from policy.cluster.tables import NOWHERE, TERMINATING, Bools, Ints
+from policy.decision import messages
 from policy.decision.model import Code, NodeStatuses, OfferedNode, Status
 from policy.extenders.protocol import uid_of
-from policy.preemption import messages
 from policy.preemption.candidates import (
     SearchResult,
     best_of,

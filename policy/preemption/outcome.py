@@ -10,6 +10,7 @@ import numpy as np
 from policy.cluster.marked import NominatedByNode
 from policy.cluster.snapshot import Rows
 from policy.cluster.tables import PREEMPTED, PRIORITY, SCHEDULER
+from policy.decision import messages
 from policy.decision.model import (
     NO_EFFECTS,
     Code,
@@ -18,7 +19,6 @@ from policy.decision.model import (
     Outcome,
     Victim,
 )
-from policy.preemption import messages
 from policy.preemption.candidates import SearchResult
 from policy.preemption.context import DecisionContext
 from policy.preemption.eligibility import Eligibility

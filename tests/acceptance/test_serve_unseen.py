@@ -32,13 +32,13 @@ OWN = {
 """Addresses that end in a number, of which a limited viewer is shown another one."""
 
 HIDDEN = {
+    # Revisions and totals tell for everyone which clusters hold kept simulations.
     "/": {
-        *("activations", "environments", "hour_totals", "decision_totals", "ledger"),
-        *("nominations", "v_nominations", "v_pdb_violations", "pods", "revisions", "simulations"),
+        *("activations", "environments", "hour_totals", "ledger"),
+        *("nominations", "v_nominations", "v_pdb_violations", "pods", "simulations"),
     },
     "/decisions": {"hour_totals"},
     "/decisions/1": {"nodes", "pods", "nominations", "nomination_ends", "revisions"},
-    # Revisions tell for everyone which clusters hold kept simulations.
     "/workloads/shop/web": {"activations", "environments"},
     "/workloads/lab/hit": {
         *("activations", "environments", "namespaces", "nodes"),

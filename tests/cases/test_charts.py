@@ -7,8 +7,9 @@ from decimal import Decimal
 
 import pytest
 
+from policy.server.http import Failure
 from policy.server.pages.charts import MOST, Chart, NoChart, Point, chart
-from policy.server.pages.parameters import Parameter, WrongParameter, fields, values
+from policy.server.pages.parameters import Parameter, fields, values
 from policy.server.pages.rendering import lines
 
 
@@ -77,19 +78,21 @@ def test_parameters_have_fields_and_defaults() -> None:
         ("namespace", ""),
         ("node", "n1"),
     ]
-    assert values(names, query) == {
+    now_ms = 1_767_225_600_000
+    assert values(names, query, now_ms=now_ms) == {
         "since": 1_767_225_600_000,
         "until": 2**62,
         "limit": 7,
         "namespace": "",
         "node": "n1",
     }
-    assert values(("other",), {}) == {}  # the store says that it has no value
+    assert values(("since",), {"p.since": "1d"}, now_ms=now_ms) == {"since": now_ms - 86_400_000}
+    assert values(("other",), {}, now_ms=now_ms) == {}  # the store says that it has no value
     assert fields(("other",), {}) == [
         Parameter(name="other", value="", hint="whole numbers count as numbers")
     ]
-    with pytest.raises(WrongParameter, match="`since`: "):
-        values(("since",), {"p.since": "yesterday"})
+    with pytest.raises(Failure, match="`since`: "):
+        values(("since",), {"p.since": "yesterdy"}, now_ms=now_ms)
 
 
 def test_a_text_that_is_edited_keeps_its_lines() -> None:

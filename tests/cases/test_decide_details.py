@@ -10,8 +10,8 @@ from policy.cluster.objects import (
     PodAffinityTerm,
     TopologySpreadConstraint,
 )
+from policy.decision.messages import fit_error
 from policy.decision.model import Code, Decision
-from policy.preemption.messages import fit_error
 from policy.rules import RuleSet
 from tests.support.builders import (
     HOSTNAME,

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from policy import Snapshot
+from policy.decision import messages
 from policy.decision.model import Decision
 from policy.extenders.client import HttpExtenders
 from policy.extenders.recorded import NotRecorded, RecordedExtenders
-from policy.preemption import messages
 from policy.preemption.decide import decide
 from tests.support.extenders import (
     FULL,

@@ -18,9 +18,9 @@ from typing import Final
 from policy.cluster.digest import Change
 from policy.cluster.objects import ClusterObject, Pod
 from policy.cluster.snapshot import Snapshot
+from policy.decision import messages
 from policy.decision.model import Decision, Outcome
 from policy.decision.record import record_of
-from policy.preemption import messages
 from policy.preemption.decide import DecisionError, decide
 from policy.rules import RuleSet
 from policy.scheduling.effects import changes_of
