@@ -27,6 +27,7 @@ from tests.contract.builders import (
     the_changes,
 )
 from tests.contract.filled import a_session, observe
+from tests.contract.plans import plan, statements
 
 START = "2026-09-21T12:00:00Z"
 ACTIVE = (("base", "kube-1.36"), ("gangs", "kube-1.36-groups"), ("prod", "minimum-run-time"))
@@ -254,3 +255,16 @@ def test_active_rules_say_what_they_protect(store: Store) -> None:
     supposed = said(NOW + 600_000, preemptor="gone/pod")
     assert supposed.asked == Asked(pod="", priority=100)
     assert protection(store, "default", [], preemptor="", now_ms=NOW) == []
+
+
+def test_what_left_a_node_is_found_by_indexes(store: Store) -> None:
+    """However much left others."""
+    observe(store, "default")
+    with statements(store) as sent:
+        store.read.evictions_on("n2", limit=50)
+    read = [step for one in sent for step in plan(store, *one)]
+    for index in (
+        "ix_observed_victims_cluster_id_node_now_ms",
+        "ix_session_steps_evictions_by_node",
+    ):
+        assert any(index in step for step in read), read

@@ -141,6 +141,13 @@ SESSION_STEPS: Final = table(
         "reason",
         where=STEP_EVICTED,
     ),
+    # For the page of a node.
+    partial(
+        "ix_session_steps_evictions_by_node",
+        "node",
+        "session_id",
+        where=STEP_EVICTED,
+    ),
     clustered=True,
 )
 

@@ -80,6 +80,7 @@ OBSERVED_VICTIMS: Final = table(
     PrimaryKeyConstraint("observation_id", "position"),
     Index(None, "cluster_id", "now_ms", "namespace", "owner"),
     Index(None, "cluster_id", "namespace", "owner", "now_ms"),
+    Index(None, "cluster_id", "node", "now_ms"),
     Index(None, "now_ms"),
     Index(None, "cluster_id", "event_uid"),
     Index(None, "cluster_id", "uid"),
