@@ -272,7 +272,8 @@ def test_the_next_group_is_decided_while_one_is_committed(
         run = Telling(journal, RULES, clock=lambda: NOW_MS, seed=7).run()
         events.append(f"given {next(run).decision.preemptor}")
         run.close()
-        assert events[:5] == [
+        # The commit of the next ones may have ended by then, too.
+        assert [event for event in events if event != "committed 2"][:5] == [
             *(f"decide {pod}" for pod in ORDER[:3]),
             "committed 1",
             f"given {ORDER[0]}",
