@@ -115,7 +115,7 @@ def test_a_call_for_any_environment_is_answered_in_time(wire: BrokenWire, tmp_pa
             for path, body in asked.items():
                 began = time.monotonic()
                 answer = service.post(path, json.dumps(body).encode())
-                took[path] = (answer.status_code, time.monotonic() - began < 2 * DEADLINE)
+                took[path] = (answer.status_code, time.monotonic() - began < 3 * DEADLINE)
         for page in pages:
             page.result(60)
     assert took == dict.fromkeys(asked, (200, True))
@@ -189,7 +189,7 @@ def test_a_pod_that_runs_is_there_for_a_late_decision_alone(
     service.ready()
     with Store.open(url) as store:
         assert until(lambda: bool(store.read.decisions("default", preemptor=key)), seconds=30)
-        # Not at the next look around, which a killed process does not live to see.
+        time.sleep(0.3)  # not at the next look around, which a killed process does not live to see
         service.kill()
         newest = {
             f"{one.metadata.namespace}/{one.metadata.name}": one
