@@ -447,7 +447,6 @@ def test_a_call_that_changes_nothing_is_recorded_when_its_pod_is_gone(
     left(store, "w0", "low-0")
     asked = replace(with_objects(0, 0, 1), effective=False)
     assert choice(desk.record_late(asked)) == ("default/w0", "n1")
-    desk.settle()
     assert pods_of(store) & {"w0", "low-0"} == set()
     in_order(store, decisions=1)
 
@@ -465,7 +464,7 @@ def test_a_call_that_changes_nothing_leaves_its_pod_where_it_is_bound_by_now(
     )
     asked = replace(with_objects(0, 2), effective=False)
     assert choice(desk.record_late(asked)) == ("default/w0", "n2")
-    desk.settle()
+    # At once, and not when it looks around, which a killed process does not live to do.
     found = [obj for obj in store.state.load("default").objects if obj.metadata.name == "w0"]
     assert found == [bound]
     in_order(store, decisions=1)
