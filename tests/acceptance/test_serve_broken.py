@@ -65,7 +65,7 @@ def until(found: Callable[[], bool], *, seconds: float = 30) -> bool:
 
 
 def broken_commit(wire: BrokenWire, service: Serving) -> httpx.Response:
-    """The answer to a call whose commit the database makes, and nobody hears of."""
+    """The answer to a call whose commit succeeds, but whose confirmation is lost."""
     first = service.post("/extender/preempt", CALLS[1])
     assert first.status_code == 200
     wire.commits_to_break = 1

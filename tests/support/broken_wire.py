@@ -18,7 +18,7 @@ _ALONE: Final = b"Q"
 
 
 class BrokenWire:
-    """Stands before a server: what is said goes through, until it is told otherwise."""
+    """Passes on what client and server send one another, until it is told otherwise."""
 
     def __init__(self, url: str) -> None:
         """url: of a database, over a socket in the file system or over TCP."""
@@ -47,7 +47,7 @@ class BrokenWire:
             self._goes_on.set()
 
     def close(self) -> None:
-        """Let nobody in any more."""
+        """Accept no more connections."""
         self._listener.close()
 
     def _accept(self) -> None:

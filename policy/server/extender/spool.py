@@ -136,7 +136,7 @@ class Spool:
                 waiting.path.unlink()
 
     def set_aside(self, waiting: Waiting) -> Path:
-        """Keep a call that cannot be recorded in a file that nobody looks for. Raises OSError."""
+        """Move a call that cannot be recorded to a file that is not read again. Raises OSError."""
         name = f"{waiting.call.arrived_ms}-1-"
         data = msgspec.msgpack.encode([waiting.call])
         kept = _written(self._folder, data, prefix=name, suffix=_REFUSED)
