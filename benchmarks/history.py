@@ -84,6 +84,8 @@ CRITERIA = (
     "latest-start",
 )
 RULES = (("eligibility", "otherwise"), ("victims.eligible", "lower-priority"))
+RARE_RULE = "last-resort"
+"""That decides twenty times in a million."""
 MANIFEST = json.dumps(
     {
         "metadata": {"name": "job", "namespace": "team"},
@@ -320,6 +322,12 @@ def _filter(decision_id: int, position: int) -> Row:
     }
 
 
+def _rule_id(decision_id: int, rule: str) -> str:
+    if decision_id % 50_000 == 1:
+        return RARE_RULE
+    return rule if decision_id % 7 else "protect-gold"
+
+
 def _rule(decision: Row, position: int) -> Row:
     section, rule = RULES[position]
     return {
@@ -329,7 +337,7 @@ def _rule(decision: Row, position: int) -> Row:
         "rule_set_id": decision["rule_set_id"],
         "hypothetical": False,
         "section": section,
-        "rule": rule if decision["id"] % 7 else "protect-gold",
+        "rule": _rule_id(decision["id"], rule),
         "verdict": "allow",
         "reason": "",
         "inputs": '{"preemptor.preemptionPolicy":"PreemptLowerPriority"}',

@@ -77,6 +77,8 @@ def addresses(db: str) -> Iterator[str]:
         {"preemptor": hit.preemptor, "outcome": "rejected"},
         {"rules": hit.rule_set},
         {"rules": rules, "outcome": "error"},
+        *({"rule": rule} for rule in ("protect-gold", history.RARE_RULE, "none")),
+        {"rule": f"ranking/{hit.decided_by}", "namespace": of},
         {"cluster": newest.cluster},
         {"cluster": newest.cluster, "outcome": "bind", "namespace": of},
         {"since": _instant(newest.now_ms - 7 * day)},

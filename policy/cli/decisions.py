@@ -37,6 +37,12 @@ OUTCOMES: Final = (
     help="Made by this rule set: its name, that of a shipped one as `policy rules list` has it, or"
     " the beginning of its digest.",
 )
+@click.option(
+    "--rule",
+    metavar="[SECTION/]ID",
+    help="That this rule decided, or this criterion of the ranking; SECTION as `policy rules show`"
+    " has it, where rules of several have the same id.",
+)
 @click.option("--outcome", type=click.Choice(OUTCOMES), help="That ended so.")
 @click.option("--origin", type=click.Choice(ORIGINS), help="Whose decision it is.")
 @options.newest_option
@@ -52,6 +58,7 @@ def command(
     victim: str | None,
     workload: str | None,
     rules: str | None,
+    rule: str | None,
     outcome: str | None,
     origin: str | None,
     limit: int,
@@ -64,6 +71,7 @@ def command(
     \b
     Example:
       policy decisions --since 7d --outcome preempt
+      policy decisions --rules prod --rule victims.eligible/protect-last-replica
       policy decisions --namespace shop --output csv
     """
     from policy.cli.view import SUMMARY, SUMMARY_RIGHT, summary
@@ -80,6 +88,7 @@ def command(
             victim=typed_pod(victim),
             workload=workload,
             rule_set=rule_files.recorded_as(rules),
+            rule=rule,
             outcome=outcome,
             origin=origin,
             limit=limit + 1,

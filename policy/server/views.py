@@ -52,6 +52,7 @@ from policy.store import (
     StoredDecision,
 )
 from policy.store.observed import ObservationRow
+from policy.store.read.by_rule import require_section
 from policy.store.read.observed import no_observation
 from policy.store.read.queries import is_digest, no_decision
 from policy.store.record.rule_sets import is_batch
@@ -208,6 +209,16 @@ def recorded_rules(text: str | None) -> str | None:
         raise Failure(400, "invalid", told, help=exc.help) from exc
 
 
+def recorded_rule(text: str | None) -> str | None:
+    """The rule that decisions are filtered by, as the store takes it. Raises Failure."""
+    try:
+        if text is not None:
+            require_section(text)
+    except InvalidValue as exc:
+        raise Failure(400, "invalid", f"query: `rule`: {exc.message}", help=exc.help) from exc
+    return text
+
+
 COLUMNS: Final = (
     *("id", "now", "cluster", "preemptor", "priority", "outcome", "node", "victims"),
     *("victim_pods", "decided_by", "pdb_violations", "rule_set", "origin", "answer"),
@@ -223,6 +234,9 @@ def decisions(
     wanted: as `store.read.decisions` takes it, but for where the list begins: as of `filters`.
     Raises Failure.
     """
+    if principal.limited and wanted.get("rule") is not None:
+        told = "a token that is limited to namespaces may not see which rule decided"
+        raise Failure(403, "not-allowed", f"query: `rule`: {told}")
     # Nor by a guess: whether others' pod took a viewer's victim is not for the viewer to know.
     named = [wanted.get(name) for name in ("preemptor", "pod", "victim", "workload")]
     spaces = [wanted.get("namespace"), *(name and name.partition("/")[0] for name in named)]

@@ -156,6 +156,23 @@ def test_a_list_does_not_begin_at_what_is_hidden(service: Serving, tokens: dict[
         assert found[hidden][2].replace(str(hidden), str(absent)) == found[absent][2]
 
 
+def test_which_rule_decided_is_not_found_by_trying(
+    service: Serving, tokens: dict[str, str]
+) -> None:
+    """Rules read what else is in the cluster, so a limited viewer is not shown them either."""
+    paths = ("/api/v1/decisions", "/decisions", "/api/v1/export/decisions")
+    for path in (*paths, "/api/v1/export/decisions.csv"):
+        found = [
+            told(service, tokens["own"], f"{path}?rule=", rule)
+            for rule in ("otherwise", "eligibility/otherwise", "nobody")
+        ]
+        assert [status for status, *_ in found] == [403, 403, 403]
+        assert told(service, tokens["all"], f"{path}?rule=", "otherwise")[0] == 200
+    own = {"Authorization": f"Bearer {tokens['own']}"}
+    fields = service.get("/decisions", headers=own).text
+    assert ('name="rules"' in fields, 'name="rule"' in fields) == (True, False)
+
+
 def test_a_digest_is_found_whole_by_who_is_limited(
     service: Serving, tokens: dict[str, str]
 ) -> None:

@@ -237,6 +237,55 @@ def test_how_often_rules_decided(service: Serving) -> None:
     assert re.search(r"4 otherwise allow always every other pod may preempt \d+ \d+ 2 ", text)
 
 
+def test_a_count_of_decisions_leads_to_them(service: Serving, policy: Policy, db: str) -> None:
+    """To as many, under these rules alone: on the page, by the API, the export and the command."""
+    text = service.get("/rules/kube-1.36").text
+    digest = RuleSet.load("kube-1.36").digest
+    counted = re.findall(r'<a href="/decisions\?([^"]*)" aria-label="(\d+) decisions by', text)
+    found = {}
+    for query, count in counted:
+        given = dict(parse_qsl(unescape(query)))
+        listed = api(service, f"/decisions?{unescape(query)}")["decisions"]
+        lines = service.get(f"/api/v1/export/decisions?{unescape(query)}").text.splitlines()
+        shown = re.findall(
+            r'<td class="number"><a href="/decisions/(\d+)"',
+            service.get(f"/decisions?{unescape(query)}").text,
+        )
+        wanted = ("--rules", given["rules"], "--rule", given["rule"], "-o", "json")
+        said = json.loads(policy("decisions", "--db", db, *wanted).out)
+        ids = [one["id"] for one in listed]
+        assert [json.loads(line)["id"] for line in lines] == ids
+        assert [int(one) for one in shown] == ids
+        assert [one["id"] for one in said] == ids
+        found[given["rule"]] = (given["rules"], int(count), ids)
+    assert found == {
+        "eligibility/otherwise": (digest, 2, [2, 1]),
+        "ranking/lowest-top-priority": (digest, 1, [1]),
+        "victims.eligible/lower-priority": (digest, 1, [1]),
+    }
+    assert 'href="/decisions?rule=ranking/lowest-top-priority"' in service.get("/decisions").text
+    assert api(service, "/decisions?rule=otherwise&rules=own")["decisions"] == []
+
+
+def test_rules_of_which_nothing_is_recorded_are_refused(
+    service: Serving, policy: Policy, db: str
+) -> None:
+    """In the same words on the page, by the API and by the command."""
+    sentence = "`filters/resources`: of section `filters` it is not recorded which rule decided"
+    answer = service.get("/api/v1/decisions?rule=filters/resources")
+    status, text = page(service, "/decisions?rule=filters/resources")
+    said = policy("decisions", "--db", db, "--rule", "filters/resources")
+    assert (answer.status_code, answer.json()["detail"], status, said.status) == (
+        400,
+        f"query: `rule`: {sentence}",
+        400,
+        1,
+    )
+    assert f"`rule`: {sentence}" in text
+    assert "`SECTION/ID`, where SECTION is one of eligibility, ranking," in text
+    assert said.err.startswith(f"{sentence}\n  help: `SECTION/ID`, where SECTION is one of ")
+
+
 def test_rules_link_to_their_lines(service: Serving) -> None:
     """Of a file to its own lines or to another file's page; stored ones to their canonical text."""
     shipped = service.get("/rules/environments/prod").text

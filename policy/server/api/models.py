@@ -55,6 +55,13 @@ class DecisionsExportQuery(_OfTime):
         description="Name, that of a shipped rule set also as it is listed, or beginning of a"
         " digest.",
     )
+    rule: str | None = Field(
+        None,
+        min_length=1,
+        max_length=253,
+        description="That this rule decided, or this criterion of `ranking`: ID, or SECTION/ID"
+        " where several sections have it. Not for tokens that are limited to namespaces.",
+    )
     preemptor: str | None = Field(None, min_length=1, max_length=317, description=_POD)
     pod: str | None = Field(
         None, min_length=1, max_length=317, description=f"The preemptor or a victim: {_POD}"

@@ -34,6 +34,7 @@ def decisions_wanted(query: models.DecisionsExportQuery, *, now_ms: int) -> dict
         "namespace": query.namespace,
         "node": query.node,
         "rule_set": views.recorded_rules(query.rules),
+        "rule": views.recorded_rule(query.rule),
         "preemptor": typed_pod(query.preemptor),
         "pod": typed_pod(query.pod),
         "victim": typed_pod(query.victim),

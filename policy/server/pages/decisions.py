@@ -34,8 +34,8 @@ _DAYS: Final = (1, 7, 28, 364)
 _BARS: Final = 120
 _RANGES: Final = {"24h": "24 hours", "7d": "7 days", "30d": "30 days", "365d": "a year"}
 """Times that are a link, up to now."""
-_NEVER: Final = ("namespace", "node", "preemptor", "pod", "victim", "workload")
-"""Filters that no total has."""
+_NEVER: Final = ("rule", "namespace", "node", "preemptor", "pod", "victim", "workload")
+"""Filters that no total of decisions has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +137,7 @@ def _histogram(
         names = ", ".join(barred)
         return Histogram(
             title="By time",
-            note=f"There are no bars: no total is kept by {names}. Without that there are.",
+            note=f"There are no bars for decisions by {names}. Without that there are.",
         )
     since_ms, until_ms = wanted["since_ms"], wanted["until_ms"]
     until_ms = newest_ms + 1 if until_ms is None else until_ms

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Final
+from typing import Any
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -35,9 +35,7 @@ from policy.server.pages.surface import Pages
 from policy.server.security.access import Principal
 from policy.server.service import PolicyService
 from policy.store.read.rule_counts import RANKING, RuleCounts
-
-_COUNTED: Final = frozenset({"eligibility", "victims.eligible", "victims.forbid", RANKING})
-"""Sections of which it is recorded which rule decided."""
+from policy.store.read.rule_counts import SECTIONS as COUNTED
 
 
 async def show(pages: Pages, request: Request, principal: Principal) -> Response:
@@ -129,7 +127,7 @@ class Section:
 def _sections(rules: AnyRules, text: RuleText, counts: RuleCounts) -> Iterator[Section]:
     assert isinstance(rules, RuleSet)
     for name, found in groupby(effective_rules(rules), key=lambda rule: rule.section):
-        counted = name in _COUNTED
+        counted = name in COUNTED
         lines = [
             RuleLine(
                 rule=rule,

@@ -39,6 +39,7 @@ from policy.store.model.decisions import (
     StoredDecision,
 )
 from policy.store.outcomes import WHOLE, OutcomeKind, contradicted, outcomes_of
+from policy.store.read import by_rule
 from policy.store.spans import ids_within
 from policy.store.state.loading import cluster_id
 from policy.store.tables import (
@@ -78,6 +79,7 @@ class DecisionFilter(TypedDict, total=False):
     namespaces: frozenset[str] | None
     node: str | None
     rule_set: str | None  #: name, or (the beginning of) a digest
+    rule: str | None  #: that it decided: `id`, or `section/id`
     outcome: str | None  #: `not-carried-out` for those that a later state contradicts
     preemptor: str | None
     pod: str | None  #: preemptor, or any victim
@@ -180,6 +182,11 @@ def _filtered(
         ids = select(c.id).where(c.preemptor == pod).union_all(hit)
         few = _few(connection, ids)
         query = query.where(c.id.in_(ids if few is None else few))
+    if (rule := wanted.get("rule")) is not None:
+        counted = wanted.get("hypothetical", False) is False
+        listed, conditions = by_rule.decided(connection, clusters, rule, counted=counted)
+        query = query.where(*conditions)
+        found_by |= listed
     if (workload := wanted.get("workload")) is not None:
         of, _, owner = workload.partition("/")
         its = and_(v.cluster_id.in_(clusters), v.namespace == of, v.owner == owner)

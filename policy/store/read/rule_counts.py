@@ -15,6 +15,8 @@ from policy.store.tables.totals import ALL_DAYS
 _DAY_MS: Final = 86_400_000
 RANKING: Final = "ranking"
 """Section of the criteria, which decide where more than one candidate is left."""
+SECTIONS: Final = frozenset({"eligibility", "victims.eligible", "victims.forbid", RANKING})
+"""Of which it is recorded which rule decided."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
