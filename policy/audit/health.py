@@ -66,6 +66,7 @@ class Health:
     since_ms: int  #: the beginning of an hour
     until_ms: int  #: the end of the hour that has begun
     by_hour: Mapping[int, int]  #: preemptions, by the first millisecond of each hour with some
+    pdb_violations: int  #: of these
     evicted: Evicted
     outcomes: tuple[tuple[str, int], ...]
     nominated: tuple[NominatedPod, ...]
@@ -78,10 +79,6 @@ class Health:
     def preemptions(self) -> int:
         return sum(self.by_hour.values())
 
-    @property
-    def pdb_violations(self) -> int:
-        return sum(one.pdb_violations for one in self.clusters)
-
 
 def period(now_ms: int, days: int) -> tuple[int, int]:
     """So many days up to the end of the hour that has begun."""
@@ -90,7 +87,10 @@ def period(now_ms: int, days: int) -> tuple[int, int]:
 
 
 def health(store: Store, *, cluster: str | None, days: int, now_ms: int) -> Health:
-    """Raises NotFound for an unknown cluster."""
+    """Of one cluster, or of all: then only the lines of clusters count kept simulations.
+
+    Raises NotFound for an unknown cluster.
+    """
     since_ms, until_ms = period(now_ms, days)
     with store.reading() as rooms:
         read = rooms.read
@@ -102,12 +102,16 @@ def health(store: Store, *, cluster: str | None, days: int, now_ms: int) -> Heal
         nominated = read.nominated_pods(cluster, limit=LINES + 1)
         evicted = read.evicted_within(cluster, since_ms=since_ms, until_ms=until_ms, limit=LINES)
         outcomes = read.outcomes_within(cluster, since_ms=since_ms, until_ms=until_ms)
-        under, kept = read.simulated_clusters()
+        under = read.simulated_clusters()
+        kept = set(read.kept_simulations().values())
         broken = read.broken_budgets(cluster, since_ms=since_ms, until_ms=until_ms, limit=BUDGETS)
     by_hour: Counter[int] = Counter()
+    pdb_violations = 0
     sums: dict[str, Counter[str]] = {}
     for hour in hours:
-        by_hour[hour.begin_ms] += hour.preemptions
+        if cluster is not None or hour.cluster not in kept:
+            by_hour[hour.begin_ms] += hour.preemptions
+            pdb_violations += hour.pdb_violations
         of = sums.setdefault(hour.cluster, Counter())
         of["preemptions"] += hour.preemptions
         of["victims"] += hour.victims
@@ -119,6 +123,7 @@ def health(store: Store, *, cluster: str | None, days: int, now_ms: int) -> Heal
         since_ms=since_ms,
         until_ms=until_ms,
         by_hour=dict(by_hour),
+        pdb_violations=pdb_violations,
         evicted=evicted,
         outcomes=tuple(outcomes),
         nominated=tuple(nominated[:LINES]),

@@ -45,6 +45,9 @@ OUTCOMES: Final = (
 )
 @click.option("--outcome", type=click.Choice(OUTCOMES), help="That ended so.")
 @click.option("--origin", type=click.Choice(ORIGINS), help="Whose decision it is.")
+@click.option(
+    "--without-simulated", is_flag=True, help="None of kept simulations, unless --cluster names it."
+)
 @options.newest_option
 @options.output_option
 def command(
@@ -61,6 +64,7 @@ def command(
     rule: str | None,
     outcome: str | None,
     origin: str | None,
+    without_simulated: bool,
     limit: int,
     form: str,
 ) -> int:
@@ -91,6 +95,7 @@ def command(
             rule=rule,
             outcome=outcome,
             origin=origin,
+            simulated=False if without_simulated else None,
             limit=limit + 1,
         )
     found, more = found[:limit], len(found) > limit

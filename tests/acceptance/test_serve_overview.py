@@ -269,7 +269,7 @@ def test_a_bar_leads_to_the_decisions_that_it_counts(
         ("since=7d&outcome=bind", "Decisions per day: 0"),
         ("since=1d&outcome=bind", "totals by the hour are not kept by outcome"),
         ("since=1d&rules=by-hand", "totals by the hour are not kept by rules"),
-        ("since=7d&namespace=shop&node=n1", "no total is kept by namespace, node"),
+        ("since=7d&namespace=shop&node=n1", "There are no bars for decisions by namespace, node."),
         ("since=1990-01-01&until=1990-12-31", "There is none in this time."),
     ],
 )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from html import unescape
 from pathlib import Path
 
 import httpx
@@ -11,6 +13,7 @@ import pytest
 
 from policy.server.security.tokens import Role, TokenFile
 from policy.store import Store
+from tests.contract.builders import NOW
 from tests.contract.test_kept_simulations import KEPT, REAL, record_in
 from tests.support import serving
 from tests.support.page_text import table, words
@@ -30,23 +33,45 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def service(
+def serve(
     tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path, tokens: dict[str, str]
-) -> Iterator[Serving]:
-    folder = tmp_path_factory.mktemp("simulated")
-    path = folder / "policy.db"
-    path.write_bytes(sqlite_template.read_bytes())
-    with Store.open(str(path)) as store:
-        for cluster in (REAL, KEPT):
-            record_in(store, cluster)
-    started = serving.serve(str(path), folder, "--tokens", tokens["file"], environment="")
-    started.ready()
-    yield started
-    assert started.stop() == 0
+) -> Iterator[Callable[[int], Serving]]:
+    """A service over a record of that instant."""
+    services: list[Serving] = []
+
+    def serve(now_ms: int) -> Serving:
+        folder = tmp_path_factory.mktemp("simulated")
+        path = folder / "policy.db"
+        path.write_bytes(sqlite_template.read_bytes())
+        with Store.open(str(path)) as store:
+            for cluster in (REAL, KEPT):
+                record_in(store, cluster, now_ms=now_ms)
+        started = serving.serve(str(path), folder, "--tokens", tokens["file"], environment="")
+        started.ready()
+        services.append(started)
+        return started
+
+    yield serve
+    assert [started.stop() for started in services] == [0] * len(services)
+
+
+@pytest.fixture(scope="module")
+def service(serve: Callable[[int], Serving]) -> Serving:
+    return serve(NOW)
+
+
+@pytest.fixture(scope="module")
+def today(serve: Callable[[int], Serving]) -> Serving:
+    """As the first page looks at it."""
+    return serve(time.time_ns() // 1_000_000 - 1000)
 
 
 @pytest.fixture
 def got(service: Serving, tokens: dict[str, str]):
+    return asking(service, tokens)
+
+
+def asking(service: Serving, tokens: dict[str, str]):
     def asked(path: str, token: str = "viewer", **query: str) -> httpx.Response:
         headers = {"Authorization": f"Bearer {tokens[token]}"}
         return service.get(path, headers=headers, params=query or None)
@@ -103,6 +128,78 @@ def test_the_first_page_lists_what_took_place(got) -> None:
 
     assert newest() == newest(cluster=REAL) == {"1"}
     assert newest(cluster=KEPT) == {"2"}
+
+
+def test_the_first_page_counts_what_took_place(today: Serving, tokens: dict[str, str]) -> None:
+    """Each number leads to a list with as many; the simulation counts on its own line alone."""
+    got = asking(today, tokens)
+    page = got("/", days="7")
+    assert "Preemptions in the last 7 days: 2" in words(page)
+    assert "Evictions that violated a disruption budget: 1" in words(page)
+    assert "Kept simulations are left out of all figures but those of their own lines" in words(
+        page
+    )
+    assert [line[:2] for line in table(page, "Clusters")] == [[KEPT, "2"], [REAL, "2"]]
+    leading = re.findall(r'<a href="(/decisions\?[^"]*)"[^>]*><span class="outcome', page.text)
+    assert [unescape(one).partition("&")[0] for one in leading] == ["/decisions?simulated=left-out"]
+    for address in (unescape(one) for one in leading):
+        assert re.findall(r'<td class="number"><a href="(/decisions/\d+)"', got(address).text) == [
+            "/decisions/1"
+        ]
+    named = got("/", days="7", cluster=KEPT).text
+    counted = re.findall(r'href="(/decisions\?[^"]*since=[^"]*|/workloads/[^"]*)"', named)
+    assert len(counted) > 3
+    assert [one for one in counted if f"cluster={KEPT}" not in one] == []
+    assert f'href="/decisions?cluster={KEPT}">All decisions' in named
+
+
+def test_a_list_leaves_it_out_on_request(got) -> None:
+    """The page with its bars, the API and the exports; a named cluster is listed all the same."""
+    start = {"since": "2026-01-01T00:00:00Z"}
+    out = {**start, "simulated": "left-out"}
+    for path in ("/api/v1/decisions", "/api/v1/export/decisions"):
+        found = [got(path, **given).text.count('"preemptor"') for given in (start, out)]
+        assert found == [2, 1]
+        assert got(path, **out, cluster=KEPT).text.count('"preemptor"') == 1
+    titles = {
+        name: re.search(r"<h2>(.*?)</h2>", got("/decisions", **given).text).group(1)
+        for name, given in (
+            ("all", start),
+            ("left out", out),
+            ("of origin", {**start, "origin": "simulated"}),
+            ("of cluster", {**out, "cluster": KEPT}),
+        )
+    }
+    assert titles == {
+        "all": "Decisions per day: 2",
+        "left out": "Decisions per day: 1",
+        "of origin": "Decisions per day: 1",
+        "of cluster": "Decisions per day: 1",
+    }
+    refused = got("/api/v1/decisions", simulated="no")
+    assert (refused.status_code, "left-out" in refused.json()["detail"]) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("given", "where"),
+    [
+        ({}, "that took place, and of those in kept simulations:"),
+        ({"simulated": "left-out"}, "that took place:"),
+        ({"origin": "decided"}, "that took place:"),
+        ({"origin": "simulated"}, "that took place in kept simulations:"),
+        ({"cluster": KEPT}, "that took place in a kept simulation:"),
+        ({"cluster": REAL}, "that took place:"),
+    ],
+)
+def test_bars_say_what_they_count(got, given: dict[str, str], where: str) -> None:
+    assert f"Whole hours (UTC) of preemptions {where}" in words(got("/decisions", **given))
+
+
+def test_a_limited_viewer_is_told_what_counts(today: Serving, tokens: dict[str, str]) -> None:
+    got = asking(today, tokens)
+    text = words(got("/", "limited", days="7"))
+    assert "Preemptions in the last 7 days: 1" in text
+    assert "Preemptions and outcomes are those of decisions about single pods." in text
 
 
 def test_a_limited_viewer_is_told_of_no_cluster(got) -> None:

@@ -88,6 +88,9 @@ class DecisionsExportQuery(_OfTime):
         | None
     ) = None
     origin: Literal["decided", "extender", "simulated"] | None = None
+    simulated: Literal["left-out"] | None = Field(
+        None, description="`left-out`: none of kept simulations, unless the cluster is named."
+    )
     limit: int | None = Field(
         None, ge=1, le=2**62, description="At most so many; without it, all of them."
     )

@@ -41,6 +41,7 @@ def decisions_wanted(query: models.DecisionsExportQuery, *, now_ms: int) -> dict
         "workload": views.workload(query.workload),
         "outcome": query.outcome,
         "origin": query.origin,
+        "simulated": None if query.simulated is None else False,
         "before_id": query.after,
     }
 

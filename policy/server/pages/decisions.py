@@ -143,19 +143,35 @@ def _histogram(
     until_ms = newest_ms + 1 if until_ms is None else until_ms
     since_ms = until_ms - DAY_MS if since_ms is None else since_ms
     if until_ms - since_ms <= _HOURS * HOUR_MS:
-        return _by_hour(service, query, since_ms=since_ms, until_ms=until_ms)
+        return _by_hour(service, query, wanted, since_ms=since_ms, until_ms=until_ms)
     return _by_day(service, query, wanted, since_ms=since_ms, until_ms=until_ms)
 
 
 def _kept(query: DecisionsQuery) -> dict[str, str]:
     """Filters that the list of a bar keeps."""
-    names = ("cluster", "rules", "outcome", "origin")
+    names = ("cluster", "rules", "outcome", "origin", "simulated")
     found = {name: getattr(query, name) for name in names}
     return {name: value for name, value in found.items() if value is not None}
 
 
+def _where(service: PolicyService, query: DecisionsQuery) -> str:
+    """Of preemptions that are counted as having taken place: where, if not in clusters alone."""
+    if query.origin == Origin.SIMULATED.value:
+        return " in kept simulations"
+    kept = service.store.read.kept_simulations().values()
+    if query.cluster is not None:
+        return " in a kept simulation" if query.cluster in kept else ""
+    among = kept and query.origin is None and query.simulated is None
+    return ", and of those in kept simulations" if among else ""
+
+
 def _by_hour(
-    service: PolicyService, query: DecisionsQuery, *, since_ms: int, until_ms: int
+    service: PolicyService,
+    query: DecisionsQuery,
+    wanted: Mapping[str, Any],
+    *,
+    since_ms: int,
+    until_ms: int,
 ) -> Histogram:
     title = "Preemptions per hour"
     barred = [name for name in ("rules",) if getattr(query, name) is not None]
@@ -175,6 +191,7 @@ def _by_hour(
         since_ms=since_ms,
         until_ms=since_ms + count * HOUR_MS,
         origins=[one.value for one in Origin] if query.origin is None else [query.origin],
+        simulated=wanted["simulated"],
     )
     counts: dict[int, int] = {}
     for hour in hours:
@@ -183,9 +200,9 @@ def _by_hour(
     return Histogram(
         title=f"{title}: {sum(counts.values())}",
         bars=bars(counts, since_ms=since_ms, count=count, step_ms=HOUR_MS, given=given),
-        note="Whole hours (UTC) of preemptions that took place: calls that were answered"
-        " otherwise, as in shadow mode, are not counted; those of batch sessions are, and are not"
-        " listed here.",
+        note=f"Whole hours (UTC) of preemptions that took place{_where(service, query)}: calls"
+        " that were answered otherwise, as in shadow mode, are not counted; those of batch sessions"
+        " are, and are not listed here.",
     )
 
 
@@ -202,7 +219,7 @@ def _by_day(
     what = "Preemptions" if preempting else "Decisions"
     if until_ms - since_ms > _BARS * DAY_MS:
         # Not of years without any.
-        ends = read.days_with_decisions(query.cluster)
+        ends = read.days_with_decisions(query.cluster, simulated=wanted["simulated"])
         if ends is not None:
             since_ms, until_ms = max(since_ms, ends[0]), min(until_ms, ends[1] + DAY_MS)
         if ends is None or since_ms >= until_ms:
@@ -218,13 +235,14 @@ def _by_day(
         rule_set=wanted["rule_set"],
         outcome=query.outcome,
         origin=query.origin,
+        simulated=wanted["simulated"],
     )
     counts: dict[int, int] = {}
     for day_ms, number in found.items():
         start = first_ms + (day_ms - first_ms) // (step * DAY_MS) * step * DAY_MS
         counts[start] = counts.get(start, 0) + number
     per = "day" if step == 1 else f"{step} days"
-    took = " of preemptions that took place" if preempting else ""
+    took = f" of preemptions that took place{_where(service, query)}" if preempting else ""
     return Histogram(
         title=f"{what} per {per}: {sum(counts.values())}",
         bars=bars(

@@ -44,6 +44,7 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
         days=int(days),
         cluster=cluster,
         choices=[(n, _address(days=n, cluster=cluster)) for n in _DAYS],
+        listed=_listed(cluster),
         **figures,
     )
 
@@ -51,6 +52,11 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
 def _address(*, days: int, cluster: str) -> str:
     given = {"days": days, **({"cluster": cluster} if cluster else {})}
     return f"/?{urlencode(given)}"
+
+
+def _listed(cluster: str) -> dict[str, str]:
+    """Which decisions are counted, as their list is asked for them."""
+    return {"cluster": cluster} if cluster else {"simulated": "left-out"}
 
 
 def overview(
@@ -70,6 +76,7 @@ def overview(
         "namespaces": found.evicted.namespaces,
         "hit": [_workload(w.namespace, w.owner, w.evictions) for w in found.evicted.workloads],
         "outcomes": found.outcomes,
+        "kept": any(one.simulated for one in found.clusters),
         "environments": [views.environment(row) for row in found.environments],
         "clusters": [
             {
@@ -153,7 +160,7 @@ def limited(
 
 
 def _bars(by_hour: Mapping[int, int], *, since_ms: int, days: int, cluster: str) -> list[Bar]:
-    also = {"outcome": "preempt", **({"cluster": cluster} if cluster else {})}
+    also = {"outcome": "preempt", **_listed(cluster)}
     return bars(by_hour, since_ms=since_ms, count=days * 24, step_ms=HOUR_MS, given=also)
 
 

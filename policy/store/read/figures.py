@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, Connection, bindparam, func, select, text
 
 from policy.cluster import times
 from policy.decision.model import Outcome
+from policy.store.kept import in_question, kept_simulations
 from policy.store.read.observed import not_replaced
 from policy.store.read.queries import rule_set_ids
 from policy.store.read.saved_queries import DEFAULTS, saved_query
@@ -98,8 +99,13 @@ def preemptions_by_hour(
     since_ms: int,
     until_ms: int,
     origins: Collection[str] | None = None,
+    simulated: bool | None = None,
 ) -> list[HourCount]:
-    """Hours with preemptions that begin in the time, the oldest first; origins: None for all."""
+    """Hours with preemptions that begin in the time, the oldest first.
+
+    origins: None for all. simulated: False for none of kept simulations, unless the cluster is
+    named.
+    """
     h = HOUR_TOTALS.c
     query = (
         select(
@@ -118,6 +124,8 @@ def preemptions_by_hour(
         query = query.where(h.cluster_id == cluster_id(connection, cluster))
     if origins is not None:
         query = query.where(h.origin.in_(sorted(origins)))
+    if simulated is False:
+        query = query.where(*in_question(connection, cluster, h.cluster_id))
     return [
         HourCount(
             cluster=name,
@@ -139,11 +147,12 @@ def decisions_by_day(
     rule_set: str | None = None,
     outcome: str | None = None,
     origin: str | None = None,
+    simulated: bool | None = None,
 ) -> dict[int, int]:
     """Decisions of the whole days (UTC) that begin in the time, by their first millisecond.
 
     Of preemptions those that took place: not what was contradicted later, nor calls of schedulers
-    that were answered otherwise.
+    that were answered otherwise. simulated: as of `preemptions_by_hour`.
     """
     d = DECISION_TOTALS.c
     given: list[ColumnElement[bool]] = []
@@ -157,6 +166,8 @@ def decisions_by_day(
         given.append(d.preempted)
     if origin is not None:
         given.append(d.origin == origin)
+    if simulated is False:
+        given += in_question(connection, cluster, d.cluster_id)
     query = (
         select(d.day, func.sum(d.decisions))
         .where(d.day >= max(0, _first(since_ms, DAY_MS)), d.day < _first(until_ms, DAY_MS), *given)
@@ -167,9 +178,12 @@ def decisions_by_day(
 
 
 def days_with_decisions(
-    connection: Connection, cluster: str | None = None
+    connection: Connection, cluster: str | None = None, *, simulated: bool | None = None
 ) -> tuple[int, int] | None:
-    """First milliseconds of the first and of the last day (UTC) with decisions; None without."""
+    """First milliseconds of the first and of the last day (UTC) with decisions; None without.
+
+    simulated: as of `preemptions_by_hour`.
+    """
     d, c = DECISION_TOTALS.c, CLUSTERS.c
     ends = [
         select(end(d.day)).where(d.cluster_id == c.id, d.day >= 0).correlate(CLUSTERS)
@@ -178,6 +192,8 @@ def days_with_decisions(
     query = select(*(one.scalar_subquery() for one in ends)).select_from(CLUSTERS)
     if cluster is not None:
         query = query.where(c.id == cluster_id(connection, cluster))
+    if simulated is False:
+        query = query.where(*in_question(connection, cluster, c.id))
     found = [row for row in connection.execute(query) if row[0] is not None]
     if not found:
         return None
@@ -238,6 +254,9 @@ SELECT * FROM (
 """
 
 
+_OF_NAMESPACES: Final = (
+    "t.workload_id IN (SELECT n.id FROM evicted_workloads n WHERE n.namespace IN :namespaces)"
+)
 _EVICTS: Final = """
 SELECT EXISTS (SELECT 1 FROM v_victims WHERE evicted AND now_ms >= :since AND now_ms < :until)
 """
@@ -254,24 +273,29 @@ def evicted_within(
 ) -> Evicted:
     """Evictions that took place, by namespace and by workload, so many of each at most.
 
-    namespaces: only pods of these; None for all. Pods without a workload count in their namespace.
+    Those of kept simulations only where the cluster is named. namespaces: only pods of these; None
+    for all. Pods without a workload count in their namespace.
     """
-    among = namespaces is not None
-    whose = (
-        "t.workload_id IN (SELECT n.id FROM evicted_workloads n WHERE n.namespace IN :namespaces)"
-    )
+    of_parts, of_whole = ["1 = 1"], ["1 = 1"]
+    values: dict[str, Any] = {}
+    if namespaces is not None:
+        of_parts.append("victim_namespace IN :namespaces")
+        of_whole.append(_OF_NAMESPACES)
+        values["namespaces"] = sorted(namespaces)
+    kept = {} if cluster is not None else kept_simulations(connection)
+    if kept:
+        of_parts.append("cluster NOT IN :kept")
+        of_whole.append("c.name NOT IN :kept")
+        values["kept"] = sorted(kept.values())
     statement = text(
-        _EVICTED.format(
-            of_parts="victim_namespace IN :namespaces" if among else "1 = 1",
-            of_whole=whose if among else "1 = 1",
-        )
-    )
+        _EVICTED.format(of_parts=" AND ".join(of_parts), of_whole=" AND ".join(of_whole))
+    ).bindparams(*(bindparam(name, expanding=True) for name in values))
     first_day, behind_day = _first(since_ms, DAY_MS), until_ms // DAY_MS
     # Where nothing was evicted later on the last day, its totals are those up to `until_ms`.
     rest = {"since": until_ms, "until": (behind_day + 1) * DAY_MS}
     if not connection.execute(text(_EVICTS), rest).scalar_one():
         behind_day += 1
-    values: dict[str, Any] = {
+    values |= {
         "cluster": cluster or "",
         "since": since_ms,
         "until": until_ms,
@@ -281,9 +305,6 @@ def evicted_within(
         "behind_ms": behind_day * DAY_MS,
         "limit": limit,
     }
-    if namespaces is not None:
-        statement = statement.bindparams(bindparam("namespaces", expanding=True))
-        values["namespaces"] = sorted(namespaces)
     if cluster is not None:
         cluster_id(connection, cluster)  # an unknown one is an error
     rows = list(connection.execute(statement, values))

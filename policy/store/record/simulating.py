@@ -116,12 +116,10 @@ def simulation_document(connection: Connection, number: int) -> tuple[str, str]:
     return str(found.options), str(found.result)
 
 
-def simulated_clusters(connection: Connection) -> tuple[set[str], set[str]]:
-    """Clusters under which simulations are recorded, and those that hold their decisions."""
-    c = SIMULATIONS.c
-    query = select(CLUSTERS.c.name, c.kept_in).join(CLUSTERS, CLUSTERS.c.id == c.cluster_id)
-    found = connection.execute(query.distinct()).all()
-    return {under for under, _ in found}, {kept for _, kept in found if kept}
+def simulated_clusters(connection: Connection) -> set[str]:
+    """Clusters under which simulations are recorded."""
+    query = select(CLUSTERS.c.name).join(SIMULATIONS, CLUSTERS.c.id == SIMULATIONS.c.cluster_id)
+    return set(connection.execute(query.distinct()).scalars())
 
 
 def simulations(connection: Connection) -> list[SimulationRow]:
