@@ -20,6 +20,7 @@ from policy.server.http import (
     PAGES,
     Failure,
     Surroundings,
+    in_own_thread,
     in_thread,
     of_store,
     part_of,
@@ -40,7 +41,7 @@ def build(service: PolicyService, access: Access) -> Starlette:
             yield
         finally:
             await service.close()
-            await in_thread(access.close)
+            await in_own_thread(access.close)
 
     async def refused(request: Request, exc: Exception) -> Response:
         assert isinstance(exc, HTTPException)

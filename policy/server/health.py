@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from policy.server.http import Failure, in_thread
+from policy.server.http import Failure, Shared, in_thread
 from policy.server.metrics import CONTENT_TYPE
 from policy.server.security.access import Access
 from policy.server.security.gate import viewer
@@ -17,13 +18,22 @@ from policy.store import StoreError
 
 log = logging.getLogger("policy.server")
 
+_SECONDS: Final = 1.0
+"""For which the database is waited for: who watches a service asks again soon."""
+_SILENT: Final = "the database does not answer"
+
 
 def routes(service: PolicyService, access: Access) -> list[Route]:
     async def healthz(_: Request) -> Response:
         return PlainTextResponse("ok\n")
 
+    problem, figures = Shared(service.problem), Shared(service.measure_store)
+
     async def readyz(_: Request) -> Response:
-        found = await in_thread(service.problem)
+        try:
+            found = await problem.result(seconds=_SECONDS)
+        except TimeoutError:
+            found = _SILENT
         if found:
             # Whoever looks from outside need not know the names of environments.
             log.warning("not ready: %s", found)
@@ -32,11 +42,14 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
 
     async def metrics(request: Request) -> Response:
         viewer(access, request, unlimited=True)
+        # The counters are worth reading above all while the database is away.
         try:
-            await in_thread(service.measure)
+            await figures.result(seconds=_SECONDS)
         except StoreError as exc:
-            # The counters are worth reading above all while the database is away.
-            log.warning("figures of the database are missing: %s", exc.message)
+            log.warning("figures of the database are those of before: %s", exc.message)
+        except TimeoutError:
+            log.warning("figures of the database are those of before: %s", _SILENT)
+        service.measure()
         return Response(service.metrics.text(), media_type=CONTENT_TYPE)
 
     async def follower(request: Request) -> Response:

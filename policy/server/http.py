@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from io import BytesIO
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, Generic, ParamSpec, TypeVar
 
 import anyio
 import msgspec
@@ -195,6 +195,40 @@ _POOL: Final = anyio.CapacityLimiter(8)
 
 _EXTENDER_POOL: Final = anyio.CapacityLimiter(4)
 """Threads of schedulers' calls: no page and no query holds them up."""
+
+
+class Shared(Generic[T]):
+    """Blocking work that several may ask for at once: it is done once for all of them.
+
+    Used on the event loop only.
+    """
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._work = work
+        self._limiter = anyio.CapacityLimiter(1)
+        self._under_way: asyncio.Future[T] | None = None
+
+    async def result(self, *, seconds: float) -> T:
+        """What it gives. Raises what it raises, and TimeoutError where it takes longer."""
+        if self._under_way is None or self._under_way.done():
+            work = anyio.to_thread.run_sync(self._work, limiter=self._limiter)
+            self._under_way = asyncio.ensure_future(work)
+            self._under_way.add_done_callback(_heard)
+        async with asyncio.timeout(seconds):
+            return await asyncio.shield(self._under_way)
+
+
+def _heard(ended: asyncio.Future[Any]) -> None:
+    """Whoever has asked may not have waited for the error."""
+    if not ended.cancelled():
+        ended.exception()
+
+
+async def in_own_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run blocking work however many threads stand still; a time limit does not wait for it."""
+    return await anyio.to_thread.run_sync(
+        partial(work, *args, **kwargs), limiter=anyio.CapacityLimiter(1), abandon_on_cancel=True
+    )
 
 
 async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import signal
 import socket
 import ssl
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -21,8 +25,11 @@ from policy.server.protocol import Protocol
 from policy.server.security.access import Access
 from policy.server.service import PolicyService
 
-_CONNECTIONS: Final = 500
+log = logging.getLogger("policy.server")
+
 _GRACE_SECONDS: Final = 9
+_THREADS_SECONDS: Final = 0.5
+"""For what they did when everything else had ended."""
 
 
 class _Server(uvicorn.Server):
@@ -105,7 +112,6 @@ def server_of(config: Config, child: Child | None = None) -> _Server:
             proxy_headers=False,
             timeout_keep_alive=75,
             timeout_graceful_shutdown=_GRACE_SECONDS,
-            limit_concurrency=_CONNECTIONS,
             **tls,
         )
     )
@@ -118,4 +124,19 @@ def run(config: Config, child: Child | None = None) -> bool:
     interpreter.prepare()
     server = server_of(config, child)
     server.run()
-    return server.started and not server.service.desks.lost
+    wanted = server.started and not server.service.desks.lost
+    if _stuck():
+        log.warning("the database stands still: the process ends in the middle of what it asked")
+        logging.shutdown()
+        os._exit(not wanted)
+    return wanted
+
+
+def _stuck() -> bool:
+    """Does a thread wait for a database that stands still? Python would wait for the thread."""
+    end = time.monotonic() + _THREADS_SECONDS
+    waited_for = [one for one in threading.enumerate() if not one.daemon]
+    waited_for.remove(threading.current_thread())
+    for thread in waited_for:
+        thread.join(max(0.0, end - time.monotonic()))
+    return any(thread.is_alive() for thread in waited_for)

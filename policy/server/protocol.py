@@ -1,4 +1,5 @@
-"""HTTP/1.1 on one connection: limits of a request's head, and the name of a certificate."""
+"""HTTP/1.1 on one connection: limits of a request's head, how many connections there may be, and
+the name of a certificate."""
 
 from __future__ import annotations
 
@@ -11,6 +12,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from policy.server.http import HEAD_BYTES
 from policy.server.security.access import PEER
 
+_CONNECTIONS: Final = 500
+"""At once. A further one takes the place of one that waits for nothing: whoever opens many closes
+none of those over which requests are answered, nor keeps others out."""
 _HEAD_SECONDS: Final = 10
 """A client that has not sent the whole head of a request by then is disconnected."""
 _FRAME_BYTES: Final = 16
@@ -25,6 +29,8 @@ class Protocol(HttpToolsProtocol):
 
     _deadline: asyncio.TimerHandle | None = None
     _in_head = True
+    _since = 0.0  #: when it began to wait for a request, by the clock of the loop
+    _asked = False  #: was there a request over it?
     _around = 0  #: bytes since the request began that are no body
     _body = 0
 
@@ -32,7 +38,26 @@ class Protocol(HttpToolsProtocol):
         together: Any = _HeadWithBody(transport, self.loop)
         super().connection_made(together)
         self.app = _naming(self.app, _common_name(transport))
+        self._since = self.loop.time()
         self._await_head()
+        if len(self.connections) > _CONNECTIONS:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Close the connection that has waited longest for a request: first of those without any.
+
+        Where an answer is due on each of the others, this one is closed.
+        """
+        others = (one for one in self.connections if isinstance(one, Protocol) and one is not self)
+        idle = [one for one in others if one.is_idle]
+        least = min(idle, key=lambda one: (one._asked, one._since), default=self)
+        least.transport.close()
+
+    @property
+    def is_idle(self) -> bool:
+        """Is no request under way, but for the beginning of a head?"""
+        answered = self.cycle is None or self.cycle.response_complete
+        return self._in_head and answered and not self.transport.is_closing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_is_there()
@@ -59,6 +84,7 @@ class Protocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._head_is_there()
+        self._asked = True
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -76,6 +102,10 @@ class Protocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         super().on_message_complete()
         self._in_head = True
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._since = self.loop.time()
 
     # --- the deadline ----------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from policy.server.config import Config
 from policy.server.extender.child import Child
 from policy.server.extender.desks import Desks
 from policy.server.extender.spool import Spool
-from policy.server.http import in_thread
+from policy.server.http import in_own_thread
 from policy.server.interpreter import clock_ms
 from policy.server.metrics import Metrics
 from policy.server.tracing import tracing
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("policy.server")
 
-_CLOSING_SECONDS: Final = 8
-"""After SIGTERM a process is given ten seconds."""
+_DESKS_SECONDS: Final = 8.0
+_CLOSING_SECONDS: Final = 1.0
+"""After SIGTERM a process is given ten seconds: for the calls that it holds, and for the rest."""
 
 _CHECKPOINT_SECONDS: Final = 0.25
 """200 calls a second write about 2,000 pages to SQLite's log within that: half as much as a commit
@@ -53,6 +55,7 @@ class PolicyService:
         self.desks = Desks(
             db=config.db, spool=str(config.spool), poll_seconds=config.poll_seconds, child=child
         )
+        self._newest_ms: dict[str, int] = {}  #: by environment, when its state was last changed
         self.stopping = threading.Event()
         self._keeper = threading.Thread(target=self._keep_log_short, name="log", daemon=True)
 
@@ -110,8 +113,12 @@ class PolicyService:
     async def close(self) -> None:
         """End the desks, each after the calls that it holds."""
         self.stopping.set()
-        await self.desks.close(seconds=_CLOSING_SECONDS)
-        await in_thread(self._close)
+        await self.desks.close(seconds=_DESKS_SECONDS)
+        try:
+            async with asyncio.timeout(_CLOSING_SECONDS):
+                await in_own_thread(self._close)
+        except TimeoutError:
+            log.warning("the database did not answer, and is left without a word")
 
     def _close(self) -> None:
         if self.follower is not None:
@@ -151,21 +158,29 @@ class PolicyService:
         problems = [s.problem for s in self.desks.statuses if s.problem and s.environment == own]
         return "; ".join(problems)
 
-    def measure(self) -> None:
-        """Bring the figures up to date that are read and not counted."""
+    def measure_store(self) -> None:
+        """Bring the figures up to date that are read from disk and database. Raises StoreError."""
         self.metrics.spool.set(self.spool.depth())
         for head in self.store.ledger.heads():
             self.metrics.ledger.labels(head.cluster).set(head.sequence)
+        found = {}
+        for row in self.store.read.environments():
+            newest = self.store.state.revisions(row.cluster, limit=1)
+            if newest:
+                found[row.name] = newest[0].at_ms
+        self._newest_ms = found
+
+    def measure(self) -> None:
+        """And those that are known here: how old a state is, also where it cannot be read."""
         now_ms = self.clock()
+        for name, at_ms in self._newest_ms.items():
+            self.metrics.state_age.labels(name).set(max(0, now_ms - at_ms) / 1000)
+        self.metrics.ready.clear()
+        self.metrics.revision.clear()
         for status in self.desks.statuses:
             self.metrics.ready.labels(status.environment).set(not status.problem)
             if status.revision is not None:
                 self.metrics.revision.labels(status.environment).set(status.revision)
-        for row in self.store.read.environments():
-            newest = self.store.state.revisions(row.cluster, limit=1)
-            if newest:
-                age = max(0, now_ms - newest[0].at_ms) / 1000
-                self.metrics.state_age.labels(row.name).set(age)
 
 
 def _reader(url: str) -> Store:

@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 from sqlalchemy.engine import URL
 
 from policy.store import bulk
+from policy.store.connection import postgres_options
 
 CHANNEL: Final = "policy_ledger"
 _ANNOUNCE: Final = "SELECT pg_notify(?, ?)"
@@ -51,13 +52,14 @@ def _listening(url: URL, *, every: float) -> Iterator[None]:
 
     import psycopg
 
+    options = postgres_options(url)
     target = url.set(drivername="postgresql").render_as_string(hide_password=False)
     connection: psycopg.Connection[Any] | None = None
     try:
         while True:
             try:
                 if connection is None:
-                    connection = psycopg.connect(target, autocommit=True, connect_timeout=5)
+                    connection = psycopg.connect(target, autocommit=True, **options)
                     connection.execute(f"LISTEN {CHANNEL}")
                 for _ in connection.notifies(timeout=every, stop_after=1):
                     pass

@@ -34,7 +34,20 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 BUSY_SECONDS: Final = 60
-CONNECT_SECONDS: Final = 10
+_POSTGRES: Final[dict[str, Any]] = {
+    "connect_timeout": 10,
+    "application_name": "policy",
+    "tcp_user_timeout": 5000,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+}
+"""A server that is gone without a word is noticed within seconds. The system by itself sends again
+for a quarter of an hour what was not received, and waits two hours before it asks whether somebody
+is there.
+
+Source: PostgreSQL documentation, "Parameter Key Words" of libpq.
+"""
 _SIGNAL_STEPS: Final = 100_000
 """Steps of SQLite's machine, about a millisecond's work, between two looks for signals."""
 _LONG_LOG: Final = 4000
@@ -181,12 +194,22 @@ def _sqlite_engine(url: URL, *, read_only: bool) -> Engine:
     return engine
 
 
+def postgres_options(url: URL) -> dict[str, Any]:
+    """Of a connection to Postgres, beside those that the URL has."""
+    return {name: value for name, value in _POSTGRES.items() if name not in url.query}
+
+
 def _postgres_engine(url: URL, *, read_only: bool, json_as_text: bool, repeating: bool) -> Engine:
     from psycopg.types.string import TextLoader
 
-    options: dict[str, Any] = {"connect_timeout": CONNECT_SECONDS, "application_name": "policy"}
-    options = {k: v for k, v in options.items() if k not in url.query}
-    engine = create_engine(url, connect_args=options, poolclass=QueuePool)
+    engine = create_engine(
+        url,
+        connect_args=postgres_options(url),
+        poolclass=QueuePool,
+        # Where the server was restarted meanwhile, who reads next need not know. Writers begin
+        # again by themselves, and pay for it once for each transaction.
+        pool_pre_ping=not repeating,
+    )
 
     @event.listens_for(engine, "connect")
     def settings(connection: Any, record: ConnectionPoolEntry) -> None:

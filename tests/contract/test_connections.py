@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import threading
@@ -13,9 +14,10 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.engine import make_url
 
-from policy.store import Store, StoreError
+from policy.store import Store, StoreError, announcing
 from policy.store.connection import Database, parse_url
 from tests.contract.builders import NOW, a_cluster
+from tests.support.broken_wire import BrokenWire
 
 
 def test_what_is_committed_on_a_file_is_on_the_disk(tmp_path: Path) -> None:
@@ -43,6 +45,43 @@ def test_what_is_committed_on_a_server_is_on_the_disk(make_postgres, postgres_te
         found = connection.execute(text("SHOW synchronous_commit")).scalar_one()
     database.close()
     assert found == "on"
+
+
+@pytest.mark.parametrize("given", ["", "&tcp_user_timeout=700&keepalives_idle=60"])
+def test_a_server_that_is_gone_is_noticed_soon(
+    make_postgres, postgres_template, given: str
+) -> None:
+    """By whoever waits for its answer or for its news, unless the URL says otherwise."""
+    wire = BrokenWire(make_postgres(postgres_template))
+    url = parse_url(f"{wire.url}{'&' if '?' in wire.url else '?'}{given[1:]}")
+    database = Database(url)
+    news = announcing._listening(url, every=0.01)
+    next(news)
+    with database.reading() as connection:
+        reading = connection.connection.dbapi_connection
+        waiting = news.gi_frame.f_locals["connection"]
+        found = [options_of(one.pgconn.socket) for one in (reading, waiting)]
+    news.close()
+    database.close()
+    wire.close()
+    expected = (700, 60, 2, 3) if given else (5000, 5, 2, 3)
+    assert found == [expected, expected]
+
+
+def options_of(number: int) -> tuple[int, ...]:
+    """After how many ms without an answer, and how many s without a word, it is asked; how often,
+    and how many times.
+    """
+    with socket.socket(fileno=os.dup(number)) as same:
+        return tuple(
+            same.getsockopt(socket.IPPROTO_TCP, option)
+            for option in (
+                socket.TCP_USER_TIMEOUT,
+                socket.TCP_KEEPIDLE,
+                socket.TCP_KEEPINTVL,
+                socket.TCP_KEEPCNT,
+            )
+        )
 
 
 def test_reading_sees_one_instant(database_url: str) -> None:

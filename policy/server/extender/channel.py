@@ -99,6 +99,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     environment: str
     problem: str  #: why no call can be decided; "" where it can
     revision: int | None  #: newest one that is known there; None before the state is loaded
+    missing: bool = False  #: is there no such environment?
 
 
 BAD_REQUEST: Final = "bad-request"

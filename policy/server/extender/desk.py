@@ -49,6 +49,13 @@ _WAITING: Final = 1000
 _SOON: Final = 0.05
 """Seconds between two looks at what others wrote while calls keep coming, or wait for that."""
 
+_LATE: Final = 3
+"""Calls in a row that were given up before their decisions were recorded, from which on it is taken
+for certain that none is in time."""
+
+_DOUBT_SECONDS: Final = 10.0
+"""For which it is said that nothing can be recorded, where nothing waits with which to try it."""
+
 _NEWEST_PART: Final = 0.2
 """Part that the last call has in how long calls are taken to last."""
 
@@ -103,7 +110,11 @@ class Desk:
         self._begun = 0.0  #: when the last call was taken
         self._taken = 0  #: calls, by now
         self._lasts = 0.0  #: seconds from there to the record, of late
-        self.problem = "the state is being loaded"  #: why no call can be decided; "" where it can
+        self._unread = "the state is being loaded"  #: why there is no newest state; "" with one
+        self._unwritten = ""  #: why the last decision could not be recorded; "" where it could
+        self._unwritten_at = 0.0
+        self._late = 0  #: calls in a row that were given up
+        self.missing = False  #: is there no such environment?
         self._thread = threading.Thread(target=self._work, name=f"desk {environment}", daemon=True)
         self._listener = threading.Thread(
             target=self._listen, name=f"news {environment}", daemon=True
@@ -129,6 +140,27 @@ class Desk:
         self._calls.put(_Signal.STOP)
         self._thread.join(seconds)
         return not self._thread.is_alive()
+
+    @property
+    def problem(self) -> str:
+        """Why no call can be decided; "" where it can.
+
+        That the state can be read says nothing about whether decisions can be recorded, as on a
+        full disk: of that only what was recorded last does.
+        """
+        return self._unread or self._unwritten
+
+    def gave_up(self) -> None:
+        """A call was answered in another way before its decision was recorded."""
+        self._late += 1
+        if self._late >= _LATE:
+            self._cannot_write("decisions are not recorded in time")
+
+    def _cannot_write(self, why: str) -> None:
+        self._unwritten, self._unwritten_at = why, time.monotonic()
+
+    def _can_write(self) -> None:
+        self._unwritten, self._late = "", 0
 
     @property
     def state(self) -> State | None:
@@ -175,7 +207,7 @@ class Desk:
             if self._decider is not None:
                 self._decider.settle_if_done()
         except (StoreError, Contended) as exc:  # tried again when it looks around
-            self.problem = str(exc)
+            self._unread = str(exc)
             self._changed()
 
     def _settle(self) -> None:
@@ -217,14 +249,15 @@ class Desk:
                 )
                 # The state lives as long as the process: the collector need not walk it.
                 collector.freeze()
-                self.problem = ""
+                self._unread, self.missing = "", False
             except StoreError as exc:
-                self.problem = exc.message
-                if isinstance(exc, NoActiveRules) or self._is_none(exc):
+                self._unread = exc.message
+                self.missing = self._is_none(exc)
+                if isinstance(exc, NoActiveRules) or self.missing:
                     raise
             except Exception as exc:
                 log.exception("the desk of `%s` could not be prepared", self._environment)
-                self.problem = _unforeseen(exc)
+                self._unread = _unforeseen(exc)
         return self._decider
 
     def _look_around(self) -> None:
@@ -249,15 +282,33 @@ class Desk:
                 decider.refresh()
             decider.see_off()
             self._put_again()
-            self.problem = ""
-            self._record_spooled(decider)
+            self._unread = ""
         except (StoreError, Contended) as exc:
-            self.problem = str(exc)
+            self._unread = str(exc)
         except Exception as exc:
             # The outermost frame of this thread: what was not foreseen must not end the desk.
             log.exception("the desk of `%s` could not look around", self._environment)
-            self.problem = _unforeseen(exc)
+            self._unread = _unforeseen(exc)
+        else:
+            self._try_to_write(decider)
         self._changed()
+
+    def _try_to_write(self, decider: Decider) -> None:
+        """Record what waits in the spool, by which it shows whether that is possible."""
+        try:
+            self._record_spooled(decider)
+        except (StoreError, Contended) as exc:
+            self._cannot_write(str(exc))
+        except Exception as exc:  # as above
+            log.exception("the desk of `%s` could not record what was spooled", self._environment)
+            self._cannot_write(_unforeseen(exc))
+        doubted = time.monotonic() - self._unwritten_at
+        if self._unwritten and doubted > _DOUBT_SECONDS and self._nothing_waits:
+            self._can_write()  # the next call will tell
+
+    @property
+    def _nothing_waits(self) -> bool:
+        return next(iter(self._spool.waiting(self._environment)), None) is None
 
     def _serve_again(self) -> None:
         """Decide once more what was decided on a state that others had changed by then."""
@@ -323,7 +374,8 @@ class Desk:
         else:
             call.said.set_result(_said(answered.result()))
             self._news.recorded(began)
-            self.problem = ""
+            self._unread = ""
+            self._can_write()
         if call.given_up:
             log.warning("a call was given up before its decision was recorded")
         if moved or number == self._taken:
@@ -333,8 +385,10 @@ class Desk:
 
     def _fail(self, call: PreemptCall, reason: BaseException) -> None:
         """No decision about the call is recorded, as far as is known."""
-        if isinstance(reason, StoreError | Contended):
-            self.problem = str(reason)
+        if isinstance(reason, NoActiveRules | NotFound):
+            self._unread = str(reason)
+        elif isinstance(reason, StoreError | Contended):
+            self._cannot_write(str(reason))
         else:
             log.error("a decision could not be committed", exc_info=reason)
         call.fail(reason)
@@ -409,6 +463,7 @@ class Desk:
                     once=waiting.key,
                 )
                 decider.record_late(question)
+                self._can_write()
         except AlreadyWritten:
             pass  # another process has recorded it meanwhile
         except (BadRequest, DecisionError) as exc:

@@ -17,7 +17,7 @@ from policy.server.extender import channel
 from policy.server.extender.channel import Answered, BodyNeeded, Call, Failed, GivenUp, Status
 from policy.server.extender.child import DESKS, Child, start
 from policy.server.extender.wire import BadRequest
-from policy.server.http import Failure, in_thread, unforeseen
+from policy.server.http import Failure, in_own_thread, unforeseen
 from policy.server.tracing import Trace
 
 log = logging.getLogger("policy.server")
@@ -145,6 +145,7 @@ class Desks:
             case Failed(kind=channel.BAD_REQUEST):
                 raise BadRequest(reply.text)
             case Failed(kind=channel.NO_ENVIRONMENT):
+                self._forget(call.environment)
                 raise Failure(404, "not-found", reply.text)
             case Failed(kind=channel.NO_RULES):
                 # Not an outage that passes: no rules are active here, so there is nothing
@@ -173,7 +174,7 @@ class Desks:
             process.kill()  # the service never listened: no call is held
             self._child.socket.close()
         try:
-            await in_thread(process.wait, seconds)
+            await in_own_thread(process.wait, seconds)
         except subprocess.TimeoutExpired:
             log.warning("the process that decides did not end within %.0f seconds", seconds)
             process.kill()
@@ -205,6 +206,11 @@ class Desks:
             self._statuses[environment] = Status(
                 environment=environment, problem=_LOADING, revision=None
             )
+
+    def _forget(self, environment: str) -> None:
+        """There is no such environment."""
+        self._expected.discard(environment)
+        self._statuses.pop(environment, None)
 
     def _send(self, message: channel.ToDesks, *, number: int = 0, body: bytes = b"") -> None:
         assert self._writer is not None
@@ -243,6 +249,9 @@ class Desks:
                 self._lose()
 
     def _hear(self, status: Status) -> None:
+        if status.missing:
+            self._forget(status.environment)
+            return
         before = self._statuses.get(status.environment)
         self._statuses[status.environment] = status
         if status.problem and (before is None or before.problem != status.problem):

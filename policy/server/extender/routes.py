@@ -27,6 +27,7 @@ from policy.server.http import (
     EXTENDER_ROOM,
     Failure,
     Room,
+    Shared,
     body_of,
     in_extender_thread,
 )
@@ -45,6 +46,8 @@ T = TypeVar("T")
 _VERBS = ("filter", "prioritize", "preempt")
 _PATIENCE: Final = 0.75
 """Part of the deadline that a call may wait for a newer state; the rest is to decide and record."""
+_UNSURE: Final = 16
+"""Environments that are taken to be there while the database does not say so."""
 _SHORT: Final = 1 << 20
 """Bodies below are read at once, in a millisecond or two; others in a thread, beside what waits."""
 
@@ -76,7 +79,8 @@ class ExtenderEndpoint:
         self._access = access
         self._room = Room(EXTENDER_ROOM)
         #: names of environments, asked for by the newest call for one that has no desk
-        self._looking_up: asyncio.Future[frozenset[str]] | None = None
+        self._there = Shared(service.environments)
+        self._unsure: set[str] = set()  #: those that could not be looked up since one was
 
     async def serve(self, request: Request) -> Response:
         """One call of one of the verbs."""
@@ -146,16 +150,16 @@ class ExtenderEndpoint:
             )
         if named == self._service.config.environment or self._service.desks.has(named):
             return named
-        if self._looking_up is None or self._looking_up.done():
-            self._looking_up = asyncio.ensure_future(in_extender_thread(self._service.environments))
-            self._looking_up.add_done_callback(_heard)
         try:
-            # Those who come meanwhile wait for the same answer: it takes one thread.
-            seconds = self._service.config.deadline_ms / 1000
-            async with asyncio.timeout(seconds):
-                there = await asyncio.shield(self._looking_up)
+            there = await self._there.result(seconds=self._service.config.deadline_ms / 1000)
         except (TimeoutError, StoreError):
+            # Each has a desk, and figures, until it is known that there is none.
+            if named not in self._unsure and len(self._unsure) >= _UNSURE:
+                told = f"whether there is an environment `{named[:80]}` cannot be looked up now"
+                raise Failure(503, "unavailable", told) from None
+            self._unsure.add(named)
             return named
+        self._unsure.clear()
         if named not in there:
             raise Failure(404, "not-found", f"there is no environment `{named[:80]}`")
         return named
@@ -249,12 +253,6 @@ async def _read(
         return read
     finally:
         del read  # the exception holds this frame, which is not to hold it
-
-
-def _heard(looked_up: asyncio.Future[frozenset[str]]) -> None:
-    """Whoever has asked may not have waited for the error."""
-    if not looked_up.cancelled():
-        looked_up.exception()
 
 
 def _about_nodes(body: bytes, verb: str) -> bytes:

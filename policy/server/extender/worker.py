@@ -137,8 +137,10 @@ class _Worker:
         found = self._calls.get(number)
         if found is None:
             return
-        call, _ = found
-        if call.give_up() and self._calls.pop(number, None) is not None:
+        call, desk = found
+        if call.give_up():
+            desk.gave_up()
+        if call.given_up and self._calls.pop(number, None) is not None:
             self._send(channel.frame(channel.GivenUp(steps=_taken(call.trace)), call=number))
 
     def abandon(self) -> None:
@@ -189,6 +191,7 @@ class _Worker:
                     environment=environment,
                     problem=desk.problem,
                     revision=None if state is None else state.revision,
+                    missing=desk.missing,
                 )
                 if self._statuses.get(environment) != status:
                     self._statuses[environment] = status

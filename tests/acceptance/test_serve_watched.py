@@ -1,0 +1,151 @@
+"""What whoever watches a service sees while its database, or its clients, misbehave."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import sqlite3
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.acceptance.test_serve_broken import until
+from tests.support import serving
+from tests.support.broken_wire import BrokenWire
+from tests.support.serving import Serving, preempts
+
+CALLS = [json.loads(one["request"]) for one in preempts("b")]
+DEADLINE = 0.5
+
+
+@pytest.fixture
+def wire(make_postgres: Callable[[str], str], postgres_template: str) -> Iterator[BrokenWire]:
+    """On the way to a database with environment `prod`."""
+    found = BrokenWire(serving.filled(make_postgres(postgres_template)))
+    yield found
+    found.close()
+
+
+def started(url: str, folder: Path, *options: object) -> Serving:
+    service = serving.serve(url, folder, "--deadline", DEADLINE, *options)
+    service.ready()
+    return service
+
+
+def figures(service: Serving, name: str) -> dict[str, float]:
+    """By labels."""
+    text = service.get("/metrics").text
+    return {
+        labels: float(value)
+        for labels, value in re.findall(rf"^{name}(?:{{(.*)}})? (\S+)$", text, flags=re.M)
+    }
+
+
+def test_a_database_that_stands_still_is_said_to(wire: BrokenWire, tmp_path: Path) -> None:
+    """Whether calls are decided, and what was counted, is told without it; the process ends."""
+    service = started(wire.url, tmp_path, "--extender-mode", "enforce", "--on-failure", "deny")
+    assert service.post("/extender/preempt", CALLS[0]).status_code == 200
+    ages = figures(service, "policy_state_age_seconds")
+    assert figures(service, "policy_environment_ready") == {'environment="prod"': 1.0}
+    with wire.standing_still():
+        assert service.get("/readyz", timeout=20).status_code == 503
+        assert "the database does not answer" in service.log.read_text()
+        for call in CALLS[1:5]:
+            assert service.post("/extender/preempt", call).json() == {"NodeNameToMetaVictims": {}}
+        assert until(lambda: figures(service, "policy_environment_ready") == {PROD: 0.0})
+        failed = figures(service, "policy_extender_failures_total")
+        assert failed == {'reason="deadline"': 4.0}
+        older = figures(service, "policy_state_age_seconds")
+        assert (older.keys(), older[PROD] > ages[PROD]) == (ages.keys(), True)
+        assert service.stop() == 0
+    assert "no calls for `prod` are decided: decisions are not recorded in time" in (
+        service.log.read_text()
+    )
+
+
+PROD = 'environment="prod"'
+
+
+def test_calls_that_cannot_be_recorded_are_not_decided(
+    tmp_path: Path, sqlite_template: Path
+) -> None:
+    """Although the state can be read; until one is recorded again."""
+    url = str(tmp_path / "policy.db")
+    shutil.copy(sqlite_template, url)
+    service = started(serving.filled(url), tmp_path, "--on-failure", "pass-through")
+    with closing(sqlite3.connect(url, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        for call in CALLS[:4]:
+            assert service.post("/extender/preempt", call).status_code == 200
+        assert until(lambda: service.get("/readyz").status_code == 503)
+        assert figures(service, "policy_environment_ready") == {PROD: 0.0}
+        other.execute("ROLLBACK")
+    assert until(lambda: service.get("/readyz").status_code == 200)
+    assert until(lambda: figures(service, "policy_spool_depth") == {"": 0.0})
+    assert figures(service, "policy_environment_ready") == {PROD: 1.0}
+    log = service.log.read_text()
+    assert log.count("no calls for `prod` are decided") == 1
+    assert log.count("calls for `prod` are decided again") == 1
+    assert service.stop() == 0
+
+
+def test_connections_that_were_ended_are_made_anew(wire: BrokenWire, tmp_path: Path) -> None:
+    """As where the server was restarted: nobody who reads afterwards need know of it."""
+    service = started(wire.url, tmp_path)
+    pages = ("/readyz", "/decisions", "/api/v1/ledger")
+    assert [service.get(page).status_code for page in pages] == [200] * 3
+    with psycopg.connect(wire.url, autocommit=True) as admin:
+        admin.execute(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+    assert [service.get(page).status_code for page in pages] == [200] * 3
+    assert service.stop() == 0
+
+
+def test_environments_that_are_none_leave_nothing(wire: BrokenWire, tmp_path: Path) -> None:
+    """While they cannot be looked up some are taken to be there, and not as many as one likes."""
+    service = started(wire.url, tmp_path)
+    with wire.standing_still(), ThreadPoolExecutor(20) as callers:
+        asked = [
+            callers.submit(service.post, f"/extender/none-{n}/preempt", CALLS[0], timeout=30)
+            for n in range(20)
+        ]
+        statuses = sorted(one.result().status_code for one in asked)
+    assert statuses == [200] * 16 + [503] * 4
+    assert until(lambda: figures(service, "policy_spool_depth") == {"": 0.0})
+    assert until(lambda: figures(service, "policy_environment_ready") == {PROD: 1.0})
+    assert service.post("/extender/none-1/preempt", CALLS[0]).status_code == 404
+    assert figures(service, "policy_environment_ready") == {PROD: 1.0}
+    assert service.stop() == 0
+
+
+def test_connections_without_requests_keep_nobody_out(
+    tmp_path: Path, sqlite_template: Path
+) -> None:
+    """However many there are, and whether they begin a head or not; those in use stay."""
+    url = str(tmp_path / "policy.db")
+    shutil.copy(sqlite_template, url)
+    service = started(serving.filled(url), tmp_path)
+    port = int(service.url.rpartition(":")[2])
+    known = socket.create_connection(("127.0.0.1", port))
+    request = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    known.sendall(request)
+    assert known.recv(4096).startswith(b"HTTP/1.1 200")
+    with ExitStack() as stack:
+        stack.enter_context(known)
+        for number in range(600):
+            silent = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            if number % 2:
+                silent.sendall(b"GET /healthz HTTP/1.1\r\n")
+        assert service.get("/healthz").status_code == 200
+        assert service.post("/extender/preempt", CALLS[0]).status_code == 200
+        known.sendall(request)
+        assert known.recv(4096).startswith(b"HTTP/1.1 200")
+    assert service.stop() == 0
