@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from policy.audit.cascade import foresee, step_line, with_members
-from policy.audit.documents import document
+from policy.audit.documents import document, instant
 from policy.audit.what_if import Supposition, WhatIfError, new_class, suppose
+from policy.cluster import canonical
 from policy.cluster.names import typed_pod
 from policy.cluster.objects import Pod, PriorityClass, kind_of
 from policy.cluster.snapshot import Snapshot
+from policy.decision.groups import GroupDecision
 from policy.decision.record import record_of
+from policy.groups.decide import decide_group
 from policy.manifests import ManifestError, read_dicts, resolve
 from policy.preemption.decide import DecisionError, decide
 from policy.rules import RuleSet
-from policy.scheduling.order import pending
+from policy.scheduling.order import head_of, pending
 from policy.server import views
 from policy.server.http import Failure
 from policy.server.service import PolicyService
@@ -101,7 +104,10 @@ def _pods_of(
 def dry_run(
     service: PolicyService, environment: str, *, pod: str | None, manifest: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """What would be decided now for one pod: of the state, or of a manifest."""
+    """What would be decided now for one pod: of the state, or of a manifest.
+
+    A member of a pod group stands for the group where the rules schedule groups, as everywhere.
+    """
     basis = _basis(service, environment)
     snapshot = basis.snapshot
     if manifest is not None:
@@ -117,7 +123,13 @@ def dry_run(
         snapshot = snapshot.apply([("Pod", pod, found[0])])
     pod = typed_pod(pod)
     assert pod is not None  # either of them is given
+    waiting = snapshot.pod(pod)
+    group = ""
+    if waiting is not None and not waiting.spec.node_name:
+        group = head_of(pod, snapshot, basis.rules.groups).group
     try:
+        if group:
+            return _cycle(basis, decide_group(snapshot, basis.rules, group, seed=0), environment)
         made = decide(snapshot, basis.rules, pod)
     except DecisionError as exc:
         raise Failure(409, "conflict", str(exc)) from exc
@@ -130,6 +142,18 @@ def dry_run(
         actor="",
     )
     return {**document(stored), "explanation": views.explanation(stored)}
+
+
+def _cycle(basis: _Basis, made: GroupDecision, environment: str) -> dict[str, Any]:
+    """A cycle of a pod group that is not recorded."""
+    return {
+        **canonical.parse(made.canonical.decode()),
+        "now": instant(made.now_ms),
+        "cluster": basis.cluster,
+        "environment": environment,
+        "base_revision": basis.revision,
+        "digest": made.digest,
+    }
 
 
 def what_if(

@@ -13,7 +13,9 @@ from urllib.parse import parse_qsl
 import pytest
 
 from policy import RuleSet
-from policy.cluster import times
+from policy.cluster import canonical, times
+from policy.cluster.snapshot import Snapshot
+from policy.groups.decide import decide_group
 from policy.scheduling.cycle import Scheduler
 from policy.store import Store
 from policy.store.journal import StoreJournal
@@ -27,8 +29,11 @@ LATER = times.to_text(serving.NOW_MS + 1)
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> Iterator[Serving]:
-    """A service on the record of one cycle, in which a gang of one preempted."""
+def db(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> str:
+    """The record of one cycle, in which a gang of one preempted.
+
+    Environments: prod, whose rules know of no groups, and gangs.
+    """
     path = str(tmp_path_factory.mktemp("groups") / "policy.db")
     shutil.copy(sqlite_template, path)
     parts = objects(
@@ -40,12 +45,19 @@ def service(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> 
         store.record.import_objects("default", parts, at_ms=serving.NOW_MS, source="test")
         store.record.create_environment("prod", "default", at_ms=serving.NOW_MS, actor="test")
         serving.activate(store, "kube-1.36")
+        store.record.create_environment("gangs", "default", at_ms=serving.NOW_MS, actor="test")
+        serving.activate(store, "kube-1.36-groups", environment="gangs")
         journal = StoreJournal(store, "default", actor="ann", clock=lambda: serving.NOW_MS)
         rules = RuleSet.load("kube-1.36-groups")
         Scheduler(journal, rules, clock=lambda: serving.NOW_MS, seed=0).decide_group(
             "default/train"
         )
-    started = serving.serve(path, tmp_path_factory.mktemp("served"))
+    return path
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory, db: str) -> Iterator[Serving]:
+    started = serving.serve(db, tmp_path_factory.mktemp("served"))
     started.ready()
     yield started
     assert started.stop() == 0
@@ -103,6 +115,56 @@ def test_other_rules_for_cycles(service: Serving) -> None:
     (safe,), (kube,) = compared("groups-safe"), compared("kube-1.36")
     assert (safe["id"], safe["change"]) == ("group:1", "other-nominations")
     assert (kube["id"], kube["skipped"]) == ("group:1", ["pod-groups"])
+
+
+def decided(service: Serving, **body: Any) -> tuple[int, Any]:
+    found = service.client.post(f"{service.url}/api/v1/decide", json=body)
+    return found.status_code, found.json()
+
+
+def test_members_are_decided_with_their_group(service: Serving, db: str) -> None:
+    """As everywhere, where the rules schedule groups: of the state, and of a manifest."""
+    status, found = decided(service, environment="gangs", pod="train-0")
+    rules = RuleSet.load("kube-1.36-groups")
+    with Store.open(db, read_only=True) as store:
+        loaded = store.state.load("default")
+    snapshot = Snapshot.from_objects(
+        loaded.objects, now_ms=found["now_ms"], state_digest=loaded.state_digest
+    )
+    expected = decide_group(snapshot, rules, "default/train", seed=0)
+    assert status == 200
+    assert found == {
+        **canonical.parse(expected.canonical.decode()),
+        "now": times.to_text(found["now_ms"]),
+        "cluster": "default",
+        "environment": "gangs",
+        "base_revision": loaded.revision,
+        "digest": expected.digest,
+    }
+    member = {
+        "metadata": {"name": "train-1", "namespace": "default"},
+        "spec": {
+            "priority": 100,
+            "containers": [{"name": "c"}],
+            "schedulingGroup": {"podGroupName": "train"},
+        },
+    }
+    status, found = decided(service, environment="gangs", manifest=member)
+    assert (status, found["group"]) == (200, "default/train")
+    assert [one["pod"] for one in found["members"]] == ["default/train-1", "default/train-0"]
+
+
+def test_others_are_decided_by_themselves(service: Serving) -> None:
+    """Where rules know of no groups, pods without one, and what cannot be decided."""
+    status, found = decided(service, environment="prod", pod="train-0")
+    assert (status, found["preemptor"]) == (200, "default/train-0")
+    alone = {"metadata": {"name": "alone"}, "spec": {"containers": [{"name": "c"}]}}
+    status, found = decided(service, environment="gangs", manifest=alone)
+    assert (status, found["preemptor"]) == (200, "default/alone")
+    assert [decided(service, environment="gangs", pod=pod)[0] for pod in ("low", "none")] == [
+        409,
+        409,
+    ]
 
 
 def test_a_comparison_needs_something(service: Serving) -> None:

@@ -48,6 +48,8 @@ def service(tmp_path_factory: pytest.TempPathFactory, tokens: dict[str, str]) ->
         scheduler = Scheduler(journal, rules, clock=lambda: serving.NOW_MS, seed=0)
         for pod in ("team-a/own-0", "team-b/few-0"):
             scheduler.decide(pod)
+        store.record.create_environment("gangs", "default", at_ms=serving.NOW_MS, actor="test")
+        serving.activate(store, "kube-1.36-groups", environment="gangs")
     hold(db, folder, lab="team-a")
     recorded = [str(LIVE / f"wave-kubelet.{end}.gz") for end in ("initial.json", "jsonl")]
     command = [sys.executable, "-m", "policy", "import", "--db", db, "--cluster", "real"]
@@ -176,6 +178,9 @@ def test_every_answer_is_described(checked: Checked, tokens: dict[str, str]) -> 
     pod = {"environment": "prod", "pod": "team-b/few-0"}
     checked(token, "/decide", body=pod)
     checked(token, "/decide", body={"environment": "prod", "manifest": supposed})
+    member = {**supposed["spec"], "schedulingGroup": {"podGroupName": "some"}}
+    supposed_member = {**supposed, "spec": member}
+    checked(token, "/decide", body={"environment": "gangs", "manifest": supposed_member})
     checked(token, "/decide", 409, body={**pod, "pod": "team-b/none"})
     checked(token, "/what-if", body={"environment": "prod", "removed_nodes": ["n1"]})
     checked(token, "/compare", body={"rules": "kube-1.20", "ids": [1, 2, 3], "groups": [1, 2]})

@@ -478,6 +478,21 @@ Cycle: Any = _made(
 )
 
 
+DecidedCycle: Any = _made(
+    "A cycle of a pod group that is not recorded.",
+    "DecidedCycle",
+    _fields(GroupDecision, without=("now_ms",)),
+    {
+        "now_ms": int,
+        "now": Instant,
+        "cluster": str,
+        "environment": str,
+        "base_revision": int,
+        "digest": Digest,
+    },
+)
+
+
 class OwnMember(_Answer):
     """A member of a group."""
 

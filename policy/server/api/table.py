@@ -500,9 +500,10 @@ OPERATIONS: Final = (
         path="/decide",
         name="decide",
         call=_dry_run,
-        answers=(answers.Decided,),
+        answers=(answers.Decided, answers.DecidedCycle),
         body=models.DryRunRequest,
-        summary="What would be decided for a pod now; nothing is recorded.",
+        summary="What would be decided for a pod now; nothing is recorded. A member of a pod group"
+        " stands for the group where the environment's rules schedule groups.",
         problems=(409,),
     ),
     ApiOperation(
