@@ -224,6 +224,28 @@ def _heard(ended: asyncio.Future[Any]) -> None:
         ended.exception()
 
 
+class LongWork:
+    """Blocking work of users that may take seconds, as their SQL: it holds up no other request.
+
+    Nor that of other users: each has so many at once, and the others of theirs wait. Used on the
+    event loop only.
+    """
+
+    _EACH: Final = 2
+    _ALL: Final = 4
+
+    def __init__(self) -> None:
+        self._pool = anyio.CapacityLimiter(self._ALL)
+        self._own: dict[str, anyio.CapacityLimiter] = {}  #: by name of the token
+
+    async def of(self, who: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run it, in its turn."""
+        async with self._own.setdefault(who, anyio.CapacityLimiter(self._EACH)):
+            return await anyio.to_thread.run_sync(
+                partial(work, *args, **kwargs), limiter=self._pool
+            )
+
+
 async def in_own_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run blocking work however many threads stand still; a time limit does not wait for it."""
     return await anyio.to_thread.run_sync(

@@ -13,7 +13,7 @@ from policy.server.config import Config
 from policy.server.extender.child import Child
 from policy.server.extender.desks import Desks
 from policy.server.extender.spool import Spool
-from policy.server.http import in_own_thread
+from policy.server.http import LongWork, in_own_thread
 from policy.server.interpreter import clock_ms
 from policy.server.metrics import Metrics
 from policy.server.tracing import tracing
@@ -49,6 +49,7 @@ class PolicyService:
         self.spool = Spool(config.spool)
         self.tracing = tracing()
         self.judged = JudgedBefore()
+        self.long_work = LongWork()
         self._store: Store | None = None
         self._reader: Store | None = None
         self.follower: ClusterFollower | None = None

@@ -59,6 +59,7 @@ class ApiOperation:
     problems: Sequence[int] = ()  #: statuses beside those that every operation has
     writes: bool = False  #: it changes something, and takes an `Idempotency-Key`
     pages: bool = False  #: its answer may name a next page
+    long: bool = False  #: it may take seconds: states are loaded, or SQL of users is run
 
     @property
     def success(self) -> int:
@@ -99,6 +100,8 @@ def route(operation: ApiOperation, service: PolicyService, access: Access) -> Ro
         )
 
         async def answer() -> ApiResult:
+            if operation.long:
+                return await service.long_work.of(principal.name, operation.call, asked)
             return await in_thread(operation.call, asked)
 
         if operation.writes and body is not None:

@@ -31,7 +31,9 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
     failure = None
     try:
         n = judging.count_of(given, NEWEST)
-        values |= await in_thread(_judged, pages.service, wanted, n, listed=listed)
+        values |= await pages.service.long_work.of(
+            principal.name, _judged, pages.service, wanted, n, listed=listed
+        )
     except (Failure, StoreError) as exc:
         failure = of_store(exc) if isinstance(exc, StoreError) else exc
         if failure.status >= 500:

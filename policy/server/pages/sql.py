@@ -13,7 +13,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from policy.server.http import Failure, in_thread, of_store
+from policy.server.http import Failure, of_store
 from policy.server.own_sql import NEWEST, SECONDS, TABLES
 from policy.server.pages.charts import (
     HEIGHT,
@@ -72,7 +72,9 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
         require_known(query, _KNOWN, question.names)
         given = values(question.names, query, now_ms=pages.service.clock())
         if question.text.strip():
-            result = await in_thread(_run, pages, principal, question, given)
+            result = await pages.service.long_work.of(
+                principal.name, _run, pages, principal, question, given
+            )
     except Failure as exc:
         failure = exc
     except (InvalidValue, NoReader) as exc:
