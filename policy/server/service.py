@@ -129,6 +129,7 @@ class PolicyService:
         for store in (self._reader, self._store):
             if store is not None:
                 store.close()
+        self.spool.close()
         self.tracing.close()
 
     @property

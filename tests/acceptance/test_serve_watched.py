@@ -21,7 +21,7 @@ from tests.support.broken_wire import BrokenWire
 from tests.support.serving import Serving, preempts
 
 CALLS = [json.loads(one["request"]) for one in preempts("b")]
-DEADLINE = 0.5
+DEADLINE = 2.0
 
 
 @pytest.fixture
@@ -60,10 +60,11 @@ def test_a_database_that_stands_still_is_said_to(wire: BrokenWire, tmp_path: Pat
             assert service.post("/extender/preempt", call).json() == {"NodeNameToMetaVictims": {}}
         assert until(lambda: figures(service, "policy_environment_ready") == {PROD: 0.0})
         failed = figures(service, "policy_extender_failures_total")
-        assert failed == {'reason="deadline"': 4.0}
+        assert failed['reason="deadline"'] >= 4.0
         older = figures(service, "policy_state_age_seconds")
         assert (older.keys(), older[PROD] > ages[PROD]) == (ages.keys(), True)
         assert service.stop() == 0
+        assert "the database stands still: the process ends" in service.log.read_text()
     assert "no calls for `prod` are decided: decisions are not recorded in time" in (
         service.log.read_text()
     )
@@ -89,10 +90,11 @@ def test_calls_that_cannot_be_recorded_are_not_decided(
     assert until(lambda: service.get("/readyz").status_code == 200)
     assert until(lambda: figures(service, "policy_spool_depth") == {"": 0.0})
     assert figures(service, "policy_environment_ready") == {PROD: 1.0}
+    assert service.stop() == 0
     log = service.log.read_text()
     assert log.count("no calls for `prod` are decided") == 1
     assert log.count("calls for `prod` are decided again") == 1
-    assert service.stop() == 0
+    assert "stands still" not in log
 
 
 def test_connections_that_were_ended_are_made_anew(wire: BrokenWire, tmp_path: Path) -> None:

@@ -103,6 +103,10 @@ class Spool:
         self._writer.submit(self._write)
         return kept
 
+    def close(self) -> None:
+        """Add no more calls, when those are written that were."""
+        self._writer.shutdown()
+
     def depth(self) -> int:
         """How many calls wait."""
         return sum(_left(path) for path in self._files())
