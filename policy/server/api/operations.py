@@ -127,7 +127,8 @@ def query_of(
         if name in beside or (blanks and not value):
             continue
         if name in given:
-            raise Failure(400, "invalid", f"`{name[:80]}` is given twice", errors=[])
+            told = f"`{name[:80]}` is given twice"
+            raise Failure(400, "invalid", told, field=name, errors=[])
         given[name] = value
     return _validated(operation.query, given, "query")
 
@@ -175,7 +176,7 @@ def _validated(model: type[BaseModel], value: Any, where: str) -> BaseModel:
         # What is wrong with several fields together is about none of them.
         field = f"`{first['field']}`: " if first["field"] else ""
         told = f"{where}: {field}{first['message']}"
-        raise Failure(400, "invalid", told, errors=errors) from exc
+        raise Failure(400, "invalid", told, field=first["field"], errors=errors) from exc
 
 
 def _words(error: Mapping[str, Any], where: str) -> str:

@@ -194,13 +194,18 @@ def _activate(asked: ApiRequest) -> ApiResult:
         asked.path["name"],
         rules=asked.body.rules,
         reason=asked.body.reason,
+        expected_activation=None,
     )
     return ApiResult(document=made, status=201)
 
 
 def _roll_back(asked: ApiRequest) -> ApiResult:
     made = views.roll_back(
-        asked.service, asked.principal, asked.path["name"], reason=asked.body.reason
+        asked.service,
+        asked.principal,
+        asked.path["name"],
+        reason=asked.body.reason,
+        expected_activation=None,
     )
     return ApiResult(document=made, status=201)
 
