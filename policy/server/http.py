@@ -44,14 +44,25 @@ class Failure(Exception):
     """What is answered in place of a result, as RFC 9457 has it."""
 
     def __init__(
-        self, status: int, kind: str, message: str, *, help: str = "", **more: Any
+        self,
+        status: int,
+        kind: str,
+        message: str,
+        *,
+        help: str = "",
+        field: str = "",
+        **more: Any,
     ) -> None:
-        """kind: last part of the `type`, a page of its own."""
+        """kind: last part of the `type`, a page of its own.
+
+        field: the parameter, or the field of a form, that is wrong; "" where it is none alone.
+        """
         super().__init__(message)
         self.status = status
         self.kind = kind
         self.message = message
         self.help = help
+        self.field = field
         self.more = more
 
     def document(self) -> dict[str, Any]:
@@ -65,14 +76,14 @@ class Failure(Exception):
         return {**told, **({"help": self.help} if self.help else {})}
 
 
-def of_store(exc: StoreError) -> Failure:
-    """What is answered where the store refused.
+def of_store(exc: StoreError, *, field: str = "") -> Failure:
+    """What is answered where the store refused; field: as of Failure.
 
     What is about the installation may name addresses and folders of the host: that is for its log.
     """
     for kind, (status, name) in _OF_STORE.items():
         if isinstance(exc, kind):
-            return Failure(status, name, exc.message, help=exc.help)
+            return Failure(status, name, exc.message, help=exc.help, field=field)
     log.error("a request failed: %s", exc.message)
     return Failure(
         503,
@@ -80,6 +91,18 @@ def of_store(exc: StoreError) -> Failure:
         "the database cannot answer now",
         help="try again; the log of the service says why",
     )
+
+
+@contextmanager
+def about(field: str) -> Iterator[None]:
+    """What is refused in the block is wrong with that field. Raises Failure."""
+    try:
+        yield
+    except (Failure, StoreError) as exc:
+        if isinstance(exc, StoreError):
+            raise of_store(exc, field=field) from exc
+        exc.field = exc.field or field
+        raise
 
 
 _OF_STORE: Final[Mapping[type[StoreError], tuple[int, str]]] = {
@@ -103,6 +126,7 @@ TITLES: Final = {
     "not-allowed": "The token does not allow this",
     "not-found": "There is nothing under that name",
     "conflict": "The request does not go with the present state",
+    "changed": "What the request is about has changed since it was read",
     "too-large": "The body is too large",
     "too-slow": "The body did not arrive in time",
     "not-offered": "The service as it was started does not offer this",
@@ -113,8 +137,8 @@ TITLES: Final = {
 """Every kind of problem with its title."""
 
 
-def problem(failure: Failure) -> Response:
-    """The answer for a failure."""
+def refusal_headers(failure: Failure) -> dict[str, str]:
+    """Headers of the answer for a failure, whatever its form."""
     headers = {}
     if failure.status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="policy"'
@@ -122,11 +146,16 @@ def problem(failure: Failure) -> Response:
         headers["Retry-After"] = "1"
     if failure.status in (408, 413):
         headers["Connection"] = "close"  # what is left of the body is not waited for
+    return headers
+
+
+def problem(failure: Failure) -> Response:
+    """The answer for a failure."""
     return Response(
         msgspec.json.encode(failure.document()),
         status_code=failure.status,
         media_type="application/problem+json",
-        headers=headers,
+        headers=refusal_headers(failure),
     )
 
 

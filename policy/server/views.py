@@ -37,7 +37,7 @@ from policy.rules.diff import RuleChange
 from policy.rules.explain import effective_rules
 from policy.rules.files import BATCH_RULES, PREEMPTION_RULES, close_names, shipped
 from policy.rules.lint import LintWarning
-from policy.server.http import Failure
+from policy.server.http import Failure, about, of_store
 from policy.server.security import scope
 from policy.server.security.access import Principal
 from policy.server.security.numbers import Numbered
@@ -73,20 +73,21 @@ def millis(text: str | None, name: str) -> int | None:
     try:
         return times.parse(text)
     except ValueError as exc:
-        raise Failure(400, "invalid", f"query: `{name}`: {exc}") from exc
+        raise Failure(400, "invalid", f"query: `{name}`: {exc}", field=name) from exc
 
 
 def of_clusters(principal: Principal, read: Callable[[], _Found], nothing: _Found) -> _Found:
     """What is read by a filter that may name a cluster which the database does not know.
 
     To a limited viewer that is as one in which nothing concerns them: the error names all others.
+    Raises Failure.
     """
     try:
         return read()
-    except NotFound:
+    except NotFound as exc:
         if principal.limited:
             return nothing
-        raise
+        raise of_store(exc, field="cluster") from exc
 
 
 def knows(service: PolicyService, principal: Principal, of: Numbered, number: int) -> bool:
@@ -187,7 +188,7 @@ def moment(text: str | None, name: str, *, now_ms: int) -> int | None:
     try:
         found = instants.read(text, now=datetime.fromtimestamp(now_ms / 1000, UTC))
     except instants.NoInstant as exc:
-        raise Failure(400, "invalid", f"query: `{name}`: {exc}") from exc
+        raise Failure(400, "invalid", f"query: `{name}`: {exc}", field=name) from exc
     return times.from_datetime(found.at)
 
 
@@ -196,7 +197,7 @@ def workload(text: str | None) -> str | None:
     parts = [] if text is None else text.split("/", 2)
     if parts and (len(parts) < 3 or not all(parts)):
         told = f"query: `workload`: `{text}` is not namespace/Kind/name"
-        raise Failure(400, "invalid", told)
+        raise Failure(400, "invalid", told, field="workload")
     return text
 
 
@@ -206,7 +207,7 @@ def recorded_rules(text: str | None) -> str | None:
         return None if text is None else recorded_as(text)
     except InvalidValue as exc:
         told = f"query: `rules`: {exc.message}"
-        raise Failure(400, "invalid", told, help=exc.help) from exc
+        raise Failure(400, "invalid", told, help=exc.help, field="rules") from exc
 
 
 def recorded_rule(text: str | None) -> str | None:
@@ -215,7 +216,8 @@ def recorded_rule(text: str | None) -> str | None:
         if text is not None:
             require_section(text)
     except InvalidValue as exc:
-        raise Failure(400, "invalid", f"query: `rule`: {exc.message}", help=exc.help) from exc
+        told = f"query: `rule`: {exc.message}"
+        raise Failure(400, "invalid", told, help=exc.help, field="rule") from exc
     return text
 
 
@@ -236,7 +238,7 @@ def decisions(
     """
     if principal.limited and wanted.get("rule") is not None:
         told = "a token that is limited to namespaces may not see which rule decided"
-        raise Failure(403, "not-allowed", f"query: `rule`: {told}")
+        raise Failure(403, "not-allowed", f"query: `rule`: {told}", field="rule")
     # Nor by a guess: whether others' pod took a viewer's victim is not for the viewer to know.
     named = [wanted.get(name) for name in ("preemptor", "pod", "victim", "workload")]
     spaces = [wanted.get("namespace"), *(name and name.partition("/")[0] for name in named)]
@@ -536,17 +538,30 @@ def environment(row: EnvironmentRow) -> dict[str, Any]:
 
 
 def activate(
-    service: PolicyService, principal: Principal, name: str, *, rules: str, reason: str
+    service: PolicyService,
+    principal: Principal,
+    name: str,
+    *,
+    rules: str,
+    reason: str,
+    expected_activation: int | None,
 ) -> dict[str, Any]:
-    """Make a rule set active; the ledger names who did it. Its cases have to pass."""
+    """Make a rule set active; the ledger names who did it. Its cases have to pass.
+
+    expected_activation: number of the one that they saw as the active one, 0 for none; None where
+    they do not say. Raises Failure, StoreError.
+    """
     _need_reason(reason)
-    chosen = any_rules(service, rules)
+    with about("rules"):
+        chosen = any_rules(service, rules)
     failures = run_beside(rules) if rules in shipped() else ()
     if failures:
-        raise Failure(409, "conflict", f"{number(len(failures), 'failing case')} of `{rules}`")
+        told = f"{number(len(failures), 'failing case')} of `{rules}`"
+        raise Failure(409, "conflict", told, field="rules")
     before = service.store.read.environment(name).active
     if before is not None and before.rule_set_digest == chosen.digest:
-        raise Failure(409, "conflict", f"`{chosen.name}` is active in `{name}` already")
+        told = f"`{chosen.name}` is active in `{name}` already"
+        raise Failure(409, "conflict", told, field="rules")
     row = service.store.record.activate(
         name,
         rules=chosen,
@@ -554,23 +569,35 @@ def activate(
         source=rules,
         at_ms=service.clock(),
         actor=principal.name,
+        expected_activation=expected_activation,
     )
     return activation(row)
 
 
 def roll_back(
-    service: PolicyService, principal: Principal, name: str, *, reason: str
+    service: PolicyService,
+    principal: Principal,
+    name: str,
+    *,
+    reason: str,
+    expected_activation: int | None,
 ) -> dict[str, Any]:
+    """expected_activation: as of `activate`. Raises Failure, StoreError."""
     _need_reason(reason)
     row = service.store.record.roll_back(
-        name, reason=reason, at_ms=service.clock(), actor=principal.name
+        name,
+        reason=reason,
+        at_ms=service.clock(),
+        actor=principal.name,
+        expected_activation=expected_activation,
     )
     return activation(row)
 
 
 def _need_reason(reason: str) -> None:
     if not reason.strip():
-        raise Failure(400, "invalid", "the reason is empty", help="say why, for later readers")
+        advice = "say why, for later readers"
+        raise Failure(400, "invalid", "the reason is empty", help=advice, field="reason")
 
 
 # --- state ------------------------------------------------------------

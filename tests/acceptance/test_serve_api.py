@@ -302,6 +302,67 @@ def test_a_write_that_failed_may_be_sent_again(service: Serving) -> None:
     assert service.client.post(path, json={"reason": "back"}).status_code == 201
 
 
+def conditional(
+    service: Serving, form: str, body: dict[str, str], *tags: str, **headers: str
+) -> httpx.Response:
+    """A change of prod with `If-Match`, once for each of the tags."""
+    return service.client.post(
+        f"{service.url}/api/v1/environments/prod/{form}",
+        json=body,
+        headers=[*(("If-Match", tag) for tag in tags), *headers.items()],
+    )
+
+
+@pytest.mark.parametrize(
+    ("form", "body"),
+    [
+        ("activations", {"rules": "kube-1.27", "reason": "x"}),
+        ("rollback", {"reason": "x"}),
+    ],
+)
+def test_a_change_of_what_was_read_is_refused_if_that_has_changed(
+    service: Serving, form: str, body: dict[str, str]
+) -> None:
+    """By any tag but that of the environment as it is; the answer says what is active by now."""
+    path = "/api/v1/environments/prod"
+    old = service.get(path).headers["etag"]
+    assert activated(service, f"before {form}", rules="kube-1.30", reason="x").status_code == 201
+    now = service.get(path)
+    newest = now.json()["activations"][0]
+    for tags in ((old,), ("",), ("x",), (f"W/{now.headers['etag']}",), (old, '"other"')):
+        refused = conditional(service, form, body, *tags)
+        assert (refused.status_code, refused.json()) == (
+            412,
+            {
+                "type": "/api/v1/problems/changed",
+                "title": "What the request is about has changed since it was read",
+                "status": 412,
+                "detail": "`If-Match`: environment `prod` has changed: `kube-1.30` is active since"
+                f" {newest['at']}, activated by `loopback`",
+                "help": "nothing was activated; look at the environment as it is now before you"
+                " try again",
+            },
+        )
+    assert service.get(path).json() == now.json()
+    done = conditional(service, form, body, f"{old}, {now.headers['etag']}")
+    assert (done.status_code, done.json()["before"]) == (201, newest["digest"])
+
+
+def test_a_condition_that_held_once_holds_for_its_key(service: Serving) -> None:
+    """The same request with the same key is answered alike, though the `ETag` is an older one."""
+    tag = service.get("/api/v1/environments/prod").headers["etag"]
+    body = {"rules": "kube-1.33", "reason": "x"}
+    key = {"Idempotency-Key": "with a condition"}
+    first, again = (conditional(service, "activations", body, tag, **key) for _ in range(2))
+    assert [first.status_code, again.status_code] == [201, 201]
+    assert first.json() == again.json()
+    other = {"Idempotency-Key": "with another condition"}
+    refused = conditional(service, "rollback", {"reason": "x"}, tag, **other)
+    # It did nothing, so its key is free.
+    done = conditional(service, "rollback", {"reason": "x"}, "*", **other)
+    assert [refused.status_code, done.status_code] == [412, 201]
+
+
 def test_a_key_has_a_length(service: Serving) -> None:
     assert activated(service, "x" * 256, rules="kube-1.27", reason="x").status_code == 400
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
+from types import MappingProxyType
 from typing import Any
 
 import httpx
@@ -95,13 +96,20 @@ class Checked:
         self.seen: set[str] = set()
 
     def __call__(
-        self, token: str, path: str, wanted: int = 200, body: Any = None, **parts: str
+        self,
+        token: str,
+        path: str,
+        wanted: int = 200,
+        body: Any = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
+        **parts: str,
     ) -> httpx.Response:
         """path: as the document has it, a query behind `?`; parts: of the path."""
         plain, _, query = path.partition("?")
         method = "GET" if body is None else "POST"
         url = self.service.url + "/api/v1" + plain.format(**parts) + (f"?{query}" if query else "")
-        answer = self.service.client.request(method, url, json=body, headers=bearer(token))
+        sent = {**bearer(token), **headers}
+        answer = self.service.client.request(method, url, json=body, headers=sent)
         told = self.described["paths"][f"/api/v1{plain}"][method.lower()]
         assert answer.status_code == wanted, answer.text
         response = told["responses"][str(wanted)]
@@ -191,6 +199,9 @@ def test_every_answer_is_described(checked: Checked, tokens: dict[str, str]) -> 
     checked(token, "/environments/{name}/activations", 201, change, name="prod")
     checked(token, "/environments/{name}/activations", 409, change, name="prod")
     checked(token, "/environments/{name}/rollback", 201, {"reason": "back"}, name="prod")
+    old = {"If-Match": '"of another answer"'}
+    checked(token, "/environments/{name}/activations", 412, change, old, name="prod")
+    checked(token, "/environments/{name}/rollback", 412, {"reason": "x"}, old, name="prod")
     checked(token, "/environments/{name}", name="prod")
     checked(token, "/rule-sets/{name}", name="kube-1.36")
     checked(token, "/rule-sets/{name}/uses", name="kube-1.36")
@@ -274,14 +285,17 @@ def test_what_was_read_before_is_not_sent_again(
 
 
 def test_writes_take_a_key(described: dict[str, Any]) -> None:
-    """Those that change something, and no other operation."""
+    """Those that change something, and no other operation; the same ones take a condition."""
     found = {
-        told["operationId"]
-        for methods in described["paths"].values()
-        for told in methods.values()
-        if any(p["name"] == "Idempotency-Key" for p in told["parameters"])
+        header: {
+            told["operationId"]
+            for methods in described["paths"].values()
+            for told in methods.values()
+            if any(p["name"] == header for p in told["parameters"])
+        }
+        for header in ("Idempotency-Key", "If-Match")
     }
-    assert found == {"activate", "rollBack"}
+    assert found == {header: {"activate", "rollBack"} for header in found}
 
 
 def test_the_page_shows_what_answers_are(service: Serving, tokens: dict[str, str]) -> None:

@@ -299,7 +299,7 @@ def test_markup_in_the_record_is_text(
     """A reason that holds a script is shown, not run."""
     page = opened(browser, service, tokens["viewer"])
     page.goto(service.url + "/environments/prod")
-    assert page.title() == "prod · policy"
+    assert page.title() == "Environment prod · policy"
     assert "<script>document.title" in page.content().replace("&lt;", "<").replace("&gt;", ">")
     assert page.locator("main script, main img").count() == 0
 

@@ -176,6 +176,19 @@ def test_evictions_of_sessions_count(service: Serving, tokens: dict[str, str]) -
     assert page.text.count('href="/groups/2"') == 3  # the row, the time line and its mark
 
 
+@pytest.mark.parametrize("token", ["viewer", "lab"])
+def test_the_title_of_a_cycle_names_it(
+    service: Serving, tokens: dict[str, str], token: str
+) -> None:
+    """With its number, as the reader knows it, and its time: a group has many."""
+    limited = serving.shown(tokens["file"], Numbered.SESSION, 2)
+    number = {"viewer": 2, "lab": limited}[token]
+    page = got(service, tokens[token], f"/groups/{number}").text
+    assert re.findall("<title>(.*?)</title>", page) == [
+        f"Pod group default/train, cycle {number}, 2026-09-21 15:00:00 UTC · policy"
+    ]
+
+
 def test_a_limited_viewer_sees_evictions_alone(service: Serving, tokens: dict[str, str]) -> None:
     """No other namespace, no node's page, no rules; the time that its own decisions told."""
     page = got(service, tokens["limited"], "/workloads/shop/web")

@@ -316,6 +316,33 @@ def test_what_changes_is_shown_by_section(service: Serving) -> None:
     assert (status, expected in text) == (200, True)
 
 
+@pytest.mark.parametrize(
+    ("other", "status", "said"),
+    [
+        ("nope", 404, "there is no shipped rule set `nope`"),
+        ("sha256:1", 400, "`sha256:1` is too short for the beginning of a digest"),
+        ("volcano", 400, "a rule set and batch rules have nothing in common to compare"),
+    ],
+)
+def test_rules_that_cannot_be_compared_with_are_said_on_the_page(
+    service: Serving, other: str, status: int, said: str
+) -> None:
+    """In the place of the differences; the rules are shown, and what was typed is in its field."""
+    answer = service.get(f"/rules/environments/prod?diff={other}")
+    alone = service.get("/rules/environments/prod")
+    assert (answer.status_code, alone.status_code) == (status, 200)
+    found = re.sub(r'<p id="refused".*?</p>\n<p>.*?</p>\n', "", answer.text, flags=re.S)
+    marked = ' aria-invalid="true" aria-describedby="refused"'
+    assert found.replace(f'value="{other}"', 'value=""').replace(marked, "") == alone.text
+    (refused,) = re.findall(r'<p id="refused".*?</p>\n<p>.*?</p>', answer.text, flags=re.S)
+    words = " ".join(unescape(re.sub("<[^>]*>", " ", refused)).split())
+    assert words.startswith(said)
+    assert words.endswith("Change the fields above, or show these rules alone .")
+    assert f'value="{other}"' in answer.text
+    (back,) = re.findall('<a href="([^"]*)"', refused)
+    assert service.get(back).text == alone.text
+
+
 def test_a_comparison_is_the_one_of_the_command(service: Serving, policy: Policy, db: str) -> None:
     """Sums and changes, from the API and from the command."""
     said = json.loads(policy("compare", "--db", db, "--rules", "protected", "-o", "json").out)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 from sqlalchemy import text
@@ -12,7 +14,7 @@ from policy.rules import RuleSet
 from policy.scheduling.cycle import Scheduler
 from policy.store import HypotheticalDecision, NotFound, Store, StoreError, TamperKind
 from policy.store.journal import StoreJournal
-from policy.store.record.environments import RuleSetChanged
+from policy.store.record.environments import ActivationChanged, RuleSetChanged
 from tests.contract.builders import (
     BY_HAND,
     NOW,
@@ -39,7 +41,7 @@ def store(database_url):
         yield opened
 
 
-def activate(store, name, reason="because"):
+def activate(store, name, reason="because", **more):
     rules = RuleSet.load(name)
     return store.record.activate(
         "prod",
@@ -48,6 +50,7 @@ def activate(store, name, reason="because"):
         source=name,
         at_ms=NOW,
         actor="ann",
+        **more,
     )
 
 
@@ -165,6 +168,63 @@ def test_after_a_rollback_the_next_activation_starts_from_there(store):
     activate(store, OTHER)
     back = store.record.roll_back("prod", reason="worse", at_ms=NOW, actor="ann")
     assert back.rule_set_digest == digest(SOFT)
+
+
+def test_what_is_gone_back_to_is_known_before(store):
+    """None at first; then what the next rollback activates, and none again at its end."""
+    found = []
+    for step in (SOFT, STRICT, None):
+        if step is None:
+            store.record.roll_back("prod", reason="worse", at_ms=NOW, actor="ann")
+        else:
+            activate(store, step)
+        target = store.read.rollback_target("prod")
+        found.append(None if target is None else target.rule_set_digest)
+    assert found == [None, digest(SOFT), None]
+
+
+def refused(change):
+    """The words with which a change is refused; "" where it is made."""
+    try:
+        change()
+    except ActivationChanged as exc:
+        return exc.message
+    return ""
+
+
+def test_who_saw_another_activation_changes_nothing(store):
+    """Neither activates nor rolls back: the error says what is active since when and by whom."""
+    first = activate(store, SOFT, expected_activation=0)
+    back = {"reason": "worse", "at_ms": NOW, "actor": "bob"}
+    second = activate(store, STRICT, expected_activation=first.id)
+    words = [
+        refused(lambda: activate(store, OTHER, expected_activation=0)),
+        refused(lambda: activate(store, OTHER, expected_activation=first.id)),
+        refused(lambda: store.record.roll_back("prod", expected_activation=first.id, **back)),
+    ]
+    at = "2026-09-21T14:13:20Z"
+    assert words == [
+        f"environment `prod` has changed: `prod` is active since {at}, activated by `ann`"
+    ] * len(words)
+    assert [row.id for row in store.read.activations("prod")] == [second.id, first.id]
+    made = store.record.roll_back("prod", expected_activation=second.id, **back)
+    assert made.rule_set_digest == digest(SOFT)
+
+
+def test_of_those_who_saw_the_same_one_changes_it(store, database_url):
+    """The look and the change are one transaction: processes that do it at once do not pass it."""
+    seen = activate(store, SOFT).id
+    start = Barrier(4)
+
+    def roll_over(rules):
+        with Store.open(database_url) as own:
+            start.wait()
+            return refused(lambda: activate(own, rules, expected_activation=seen))
+
+    with ThreadPoolExecutor(4) as pool:
+        words = list(pool.map(roll_over, (STRICT, OTHER, "kube-1.30", "kube-1.31")))
+    assert sorted(map(bool, words)) == [False, True, True, True]
+    assert len(store.read.activations("prod")) == 2
 
 
 def test_activations_are_entries_of_the_ledger(store):

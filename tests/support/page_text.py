@@ -10,7 +10,7 @@ import httpx
 
 def words(page: httpx.Response) -> str:
     """The text of a page below its menu, one blank between words."""
-    return _plain(page.text.partition("<main")[2])
+    return _plain(page.text.partition('<main id="content">')[2])
 
 
 def table(page: httpx.Response, label: str) -> list[list[str]]:

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from policy import __version__
 from policy.server.api.answers import Problem
 from policy.server.api.idempotency import HEADER, LONGEST
-from policy.server.api.operations import BASE, ApiOperation, Stream
+from policy.server.api.operations import BASE, IF_MATCH, ApiOperation, Stream
 from policy.server.security.tokens import Role
 
 _REFERENCE: Final = "#/components/schemas/{name}"
@@ -23,6 +23,7 @@ _WORDS: Final = {
     404: "There is nothing under that name.",
     408: "The body did not arrive in time.",
     409: "The request does not go with the present state.",
+    412: "It is no longer as `If-Match` says.",
     413: "The body is too large.",
     415: "The body has another type.",
     422: "The `Idempotency-Key` was sent with another body before.",
@@ -54,6 +55,9 @@ _RETURNED: Final = {
 }
 """Headers of answers."""
 _TAG: Final = "The `ETag` of an answer that is known."
+_UNCHANGED: Final = (
+    "The `ETag` of the environment as it was read: if rules were activated since, nothing is done."
+)
 _KEY: Final = "The same key with the same body is done once, and answered alike for a day."
 
 
@@ -116,6 +120,7 @@ def _described(operation: ApiOperation) -> dict[str, Any]:
             ),
             *_parameters(operation.query),
             *(_headers({HEADER: _KEY}) if operation.writes else ()),
+            *(_headers({IF_MATCH: _UNCHANGED}) if operation.conditional else ()),
             *(_headers({"If-None-Match": _TAG}) if operation.method == "GET" else ()),
         ],
     }

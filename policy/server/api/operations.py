@@ -28,6 +28,7 @@ BASE: Final = "/api/v1"
 _NAME: Final = re.compile(r"\{(name|other)\}")
 """Parameters that may hold slashes, as names of environments and of their shipped rules do."""
 IMMUTABLE: Final = "private, max-age=31536000, immutable"
+IF_MATCH: Final = "If-Match"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,7 @@ class ApiRequest:
     path: Mapping[str, str]
     query: Any
     body: Any
+    if_match: Collection[str] | None = None  #: tags, one of which it must have; None for any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +60,7 @@ class ApiOperation:
     body: type[BaseModel] | None = None
     problems: Sequence[int] = ()  #: statuses beside those that every operation has
     writes: bool = False  #: it changes something, and takes an `Idempotency-Key`
+    conditional: bool = False  #: it takes an `If-Match`, and is refused with 412 by it
     pages: bool = False  #: its answer may name a next page
     long: bool = False  #: it may take seconds: states are loaded, or SQL of users is run
 
@@ -97,6 +100,7 @@ def route(operation: ApiOperation, service: PolicyService, access: Access) -> Ro
             path=request.path_params,
             query=query,
             body=body,
+            if_match=_if_match(request) if operation.conditional else None,
         )
 
         async def answer() -> ApiResult:
@@ -130,7 +134,8 @@ def query_of(
         if name in beside or (blanks and not value):
             continue
         if name in given:
-            raise Failure(400, "invalid", f"`{name[:80]}` is given twice", errors=[])
+            told = f"`{name[:80]}` is given twice"
+            raise Failure(400, "invalid", told, field=name, errors=[])
         given[name] = value
     return _validated(operation.query, given, "query")
 
@@ -149,6 +154,13 @@ async def _body(operation: ApiOperation, request: Request) -> BaseModel | None:
     if any("\0" in text for text in _texts(value)):
         raise Failure(400, "bad-request", f"the body holds {NUL}")
     return _validated(operation.body, value, "body")
+
+
+def _if_match(request: Request) -> Collection[str] | None:
+    """The tags of the header; None where it is not sent, or names all there may be."""
+    given = request.headers.getlist(IF_MATCH)
+    tags = [tag.strip() for line in given for tag in line.split(",")]
+    return tags if given and tags != ["*"] else None
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -178,7 +190,7 @@ def _validated(model: type[BaseModel], value: Any, where: str) -> BaseModel:
         # What is wrong with several fields together is about none of them.
         field = f"`{first['field']}`: " if first["field"] else ""
         told = f"{where}: {field}{first['message']}"
-        raise Failure(400, "invalid", told, errors=errors) from exc
+        raise Failure(400, "invalid", told, field=first["field"], errors=errors) from exc
 
 
 def _words(error: Mapping[str, Any], where: str) -> str:
@@ -236,9 +248,18 @@ def read(
 ) -> Response:
     """The answer to a GET, or 304 where whoever asks has it. headers: of the former."""
     content = msgspec.json.encode(document)
-    tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+    tag = _tag(content)
     kept = {"ETag": tag, "Cache-Control": IMMUTABLE if immutable else "private, no-cache"}
     known = [t.strip() for t in request.headers.get("if-none-match", "").split(",")]
     if tag in known or f"W/{tag}" in known or known == ["*"]:
         return Response(status_code=304, headers=kept)
     return Response(content, media_type="application/json", headers={**(headers or {}), **kept})
+
+
+def etag(document: Any) -> str:
+    """The `ETag` of the answer to a GET that gives the document."""
+    return _tag(msgspec.json.encode(document))
+
+
+def _tag(content: bytes) -> str:
+    return f'"{hashlib.sha256(content).hexdigest()[:32]}"'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from policy.cluster.names import typed_pod
 from policy.cluster.objects import Pod
 from policy.server import batch_sessions, cycles, decided, supposing, views
 from policy.server.api import answers, models
-from policy.server.api.operations import ApiOperation, ApiRequest, Stream
+from policy.server.api.operations import ApiOperation, ApiRequest, Stream, etag
 from policy.server.api.result import ApiResult
 from policy.server.http import TITLES, Failure
 from policy.server.own_sql import TABLES
@@ -22,6 +23,7 @@ from policy.server.security.tokens import Role
 from policy.server.sql import run_sql
 from policy.store.read.saved_queries import saved_queries
 from policy.store.read.sql import parameters_in
+from policy.store.record.environments import ActivationChanged
 from policy.text.plain import plain
 
 
@@ -189,21 +191,38 @@ def _environment(asked: ApiRequest) -> ApiResult:
 
 
 def _activate(asked: ApiRequest) -> ApiResult:
-    made = views.activate(
-        asked.service,
-        asked.principal,
-        asked.path["name"],
-        rules=asked.body.rules,
-        reason=asked.body.reason,
-    )
-    return ApiResult(document=made, status=201)
+    return _changed(asked, views.activate, rules=asked.body.rules, reason=asked.body.reason)
 
 
 def _roll_back(asked: ApiRequest) -> ApiResult:
-    made = views.roll_back(
-        asked.service, asked.principal, asked.path["name"], reason=asked.body.reason
-    )
+    return _changed(asked, views.roll_back, reason=asked.body.reason)
+
+
+def _changed(asked: ApiRequest, change: Callable[..., dict[str, Any]], **given: str) -> ApiResult:
+    """A change of an environment that still is as `If-Match` says. Raises Failure, StoreError."""
+    name = asked.path["name"]
+    try:
+        made = change(
+            asked.service, asked.principal, name, expected_activation=_expected(asked), **given
+        )
+    except ActivationChanged as exc:
+        raise Failure(412, "changed", f"`If-Match`: {exc.message}", help=exc.help) from exc
     return ApiResult(document=made, status=201)
+
+
+def _expected(asked: ApiRequest) -> int | None:
+    """The activation that must be the newest, 0 for none, when a change is written; None for any.
+
+    What the answer about an environment holds changes by activations alone: the `ETag` of what is
+    read here stands for the newest of them. Raises ActivationChanged where it is not the one sent.
+    """
+    if asked.if_match is None:
+        return None
+    document = _environment(asked).document
+    if etag(document) not in asked.if_match:
+        name = asked.path["name"]
+        raise ActivationChanged(name, asked.service.store.read.environment(name).active)
+    return document["activations"][0]["id"] if document["activations"] else 0
 
 
 def _rule_sets(asked: ApiRequest) -> ApiResult:
@@ -555,8 +574,9 @@ OPERATIONS: Final = (
         answers=(answers.Activation,),
         role=Role.OPERATOR,
         body=models.Activation,
-        problems=(409, 422),
+        problems=(409, 412, 422),
         writes=True,
+        conditional=True,
         summary="Make a rule set decide from the next decision on.",
     ),
     ApiOperation(
@@ -567,8 +587,9 @@ OPERATIONS: Final = (
         answers=(answers.Activation,),
         role=Role.OPERATOR,
         body=models.Rollback,
-        problems=(409, 422),
+        problems=(409, 412, 422),
         writes=True,
+        conditional=True,
         summary="Go back to the rule set that was active before.",
     ),
     ApiOperation(

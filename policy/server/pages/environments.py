@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -15,13 +15,20 @@ from policy.server import views
 from policy.server.api.models import MOST_JUDGED
 from policy.server.http import Failure, in_thread, of_store
 from policy.server.pages import judging
-from policy.server.pages.surface import Pages, form_of, require_own
+from policy.server.pages.surface import UNSENT, Pages, form_of, require_own
 from policy.server.security.access import Principal
 from policy.server.service import PolicyService
 from policy.store import NotFound, StoreError
+from policy.store.record.environments import ActivationChanged
 
 NEWEST: Final = 100
 """Decisions that a candidate is tried on where the reader says no number."""
+_TRY: Final = "try"
+"""The form that tries a candidate."""
+_TYPED: Final = ("rules", "reason")
+"""Fields of a form that people fill in."""
+_ACTIVE: Final = "active"
+"""Field of a form: the activation that its page shows as the active one, 0 for none."""
 
 
 async def show(pages: Pages, request: Request, principal: Principal) -> Response:
@@ -38,30 +45,43 @@ async def opened(pages: Pages, request: Request, principal: Principal) -> Respon
         name, _, form = request.path_params["name"].rpartition("/")
         if not name or form not in FORMS:
             raise
-        return _back(name)
+        return _back(name, unsent=form if UNSENT in request.query_params else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A form that did nothing, and why."""
+
+    form: str  #: of `FORMS`, or `_TRY`
+    failure: Failure
+    entered: Mapping[str, str]  #: what the page shows in it again
 
 
 async def show_one(
-    pages: Pages,
-    request: Request,
-    principal: Principal,
-    *,
-    failure: Failure | None = None,
-    entered: Mapping[str, str] = MappingProxyType({}),
+    pages: Pages, request: Request, principal: Principal, *, refused: Refused | None = None
 ) -> Response:
-    """The page of one; failure, entered: why a form was refused, and what was in it."""
+    """The page of one; refused: what led here."""
     given = request.query_params
     values, problem = await in_thread(_one, pages.service, request.path_params["name"], given)
-    failure = failure or problem
     candidate = given.get("candidate", "")[:253]
+    if problem is not None:
+        refused = Refused(form=_TRY, failure=problem, entered={})
+    newest = values["told"]["active"]
+    fields = {"rules": candidate, "reason": "", _ACTIVE: newest["id"] if newest else 0}
     return pages.page(
         request,
         principal,
         "environment.html",
-        status=200 if failure is None else failure.status,
-        failure=failure,
+        status=200 if refused is None else refused.failure.status,
+        failure=None if refused is None else refused.failure,
+        # What is wrong is wrong with a field of that form: others have fields of the same name.
+        failures={} if refused is None else {refused.form: refused.failure},
+        forms={
+            form: {**fields, **(refused.entered if refused and refused.form == form else {})}
+            for form in FORMS
+        },
+        unsent=given.get(UNSENT) if given.get(UNSENT) in FORMS else "",
         candidate=candidate,
-        entered={"rules": candidate, "reason": "", **entered},
         most=MOST_JUDGED,
         **values,
     )
@@ -75,9 +95,11 @@ def _one(
     row = store.read.environment(name)
     active = store.read.active_rule_set(name) if row.active is not None else None
     batch = active is not None and active.batch
+    target = store.read.rollback_target(name)
     values: dict[str, Any] = {
         "told": views.environment(row),
         "activations": [views.activation(one) for one in store.read.activations(name)],
+        "target": None if target is None else views.activation(target),
         "batch": batch,
         "names": [
             name
@@ -96,57 +118,80 @@ def _one(
         values["report"] = judging.report(service, candidate, n=values["n"], cluster=row.cluster)
     except Failure as exc:
         return values, exc
-    except StoreError as exc:
-        return values, of_store(exc)
     return values, None
 
 
 async def activate(pages: Pages, request: Request, principal: Principal) -> Response:
-    def change(name: str, form: dict[str, str]) -> None:
+    def change(name: str, form: Mapping[str, str]) -> None:
         views.activate(
             pages.service,
             principal,
             name,
             rules=form.get("rules", ""),
             reason=form.get("reason", ""),
+            expected_activation=_seen(form),
         )
 
-    return await _changed(pages, request, principal, change, ("rules", "reason"))
+    return await _changed(pages, request, principal, "activate", change)
 
 
 async def roll_back(pages: Pages, request: Request, principal: Principal) -> Response:
-    def change(name: str, form: dict[str, str]) -> None:
-        views.roll_back(pages.service, principal, name, reason=form.get("reason", ""))
+    def change(name: str, form: Mapping[str, str]) -> None:
+        views.roll_back(
+            pages.service,
+            principal,
+            name,
+            reason=form.get("reason", ""),
+            expected_activation=_seen(form),
+        )
 
-    return await _changed(pages, request, principal, change, ())
+    return await _changed(pages, request, principal, "rollback", change)
 
 
 async def _changed(
     pages: Pages,
     request: Request,
     principal: Principal,
-    change: Callable[[str, dict[str, str]], None],
-    kept: Sequence[str],
+    form: str,
+    change: Callable[[str, Mapping[str, str]], None],
 ) -> Response:
-    """kept: fields that the page has again where the form is refused."""
-    form = await form_of(request)
-    require_own(pages.access, request, form)
+    """form: of `FORMS`; change: makes the change of an environment by what the form holds."""
+    sent = await form_of(request)
     name = request.path_params["name"]
+    kept: list[str] = [field for field in _TYPED if field in sent]
     try:
-        await in_thread(change, name, form)
-    except Failure as exc:
-        failure = exc
+        require_own(pages.access, request, sent, shown_again=True)
+        await in_thread(change, name, sent)
+    except ActivationChanged as exc:
+        failure = of_store(exc, field=_ACTIVE)
     except StoreError as exc:
         failure = of_store(exc)
+    except Failure as exc:
+        failure = exc
     else:
         return _back(name)
-    entered = {field: form.get(field, "")[:2000] for field in kept}
-    return await show_one(pages, request, principal, failure=failure, entered=entered)
+    # Who mends a field of it has not been told what was activated since they chose.
+    if failure.field != _ACTIVE and _ACTIVE in sent:
+        kept.append(_ACTIVE)
+    entered = {field: sent[field][:2000] for field in kept}
+    refused = Refused(form=form, failure=failure, entered=entered)
+    return await show_one(pages, request, principal, refused=refused)
 
 
-def _back(name: str) -> Response:
-    """To the page of an environment."""
-    return RedirectResponse(f"/environments/{quote(name, safe='')}", status_code=303)
+def _seen(form: Mapping[str, str]) -> int:
+    """The activation that was active on the page of a form, 0 for none. Raises Failure."""
+    given = form.get(_ACTIVE, "")
+    if not views.is_number(given):
+        told = "the form does not say what was active when its page was loaded"
+        advice = "nothing was done; check what is active now, and send it again"
+        raise Failure(400, "invalid", told, help=advice, field=_ACTIVE)
+    return int(given)
+
+
+def _back(name: str, *, unsent: str = "") -> Response:
+    """To the page of an environment; unsent: the form that was not sent before somebody came."""
+    address = f"/environments/{quote(name, safe='')}"
+    return RedirectResponse(f"{address}?{UNSENT}={unsent}" if unsent else address, status_code=303)
 
 
 FORMS: Final = {"activate": activate, "rollback": roll_back}

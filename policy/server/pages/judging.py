@@ -14,7 +14,7 @@ from policy.audit.newest import JudgedNewest, judge_newest, judge_one
 from policy.audit.recorded import Skipped
 from policy.server import views
 from policy.server.api.models import MOST_JUDGED
-from policy.server.http import Failure
+from policy.server.http import Failure, about
 from policy.server.service import PolicyService
 from policy.store import DecisionRow, SessionRow
 
@@ -29,7 +29,8 @@ def count_of(given: Mapping[str, str], default: int) -> int:
         return default
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
     if not 1 <= number <= MOST_JUDGED:
-        raise Failure(400, "invalid", f"`n` is a number from 1 to {MOST_JUDGED}")
+        told = f"`n` is a number from 1 to {MOST_JUDGED}"
+        raise Failure(400, "invalid", told, field="n")
     return number
 
 
@@ -53,11 +54,13 @@ class Report:
 
 
 def report(service: PolicyService, rules: str, *, n: int, cluster: str) -> Report:
-    """Raises Failure, NotFound. cluster: "" for all."""
-    chosen = views.rule_set(service, rules)
-    judged = judge_newest(
-        service.store, chosen, cluster=cluster or None, limit=n, known=service.judged
-    )
+    """Raises Failure. cluster: "" for all."""
+    with about("rules"):
+        chosen = views.rule_set(service, rules)
+    with about("cluster"):
+        judged = judge_newest(
+            service.store, chosen, cluster=cluster or None, limit=n, known=service.judged
+        )
     fields = {"rules": rules, "n": n, **({"cluster": cluster} if cluster else {})}
     return Report(
         judged=judged,
@@ -82,7 +85,8 @@ def opened(service: PolicyService, rules: str, wanted: str) -> Opened:
     number = wanted.removeprefix(PREFIX)
     if not (number.isascii() and number.isdigit() and len(number) < 19):
         raise Failure(400, "invalid", f"`open` is the number of a decision, or {PREFIX}NUMBER")
-    chosen = views.rule_set(service, rules)
+    with about("rules"):
+        chosen = views.rule_set(service, rules)
     group = wanted.startswith(PREFIX)
     key = wanted if group else int(number)
     row, found = judge_one(service.store, chosen, key, known=service.judged)

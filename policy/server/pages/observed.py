@@ -17,7 +17,7 @@ from policy.server import views
 from policy.server.api.models import ObservationsQuery
 from policy.server.api.operations import query_of
 from policy.server.api.table import EXPORT_OBSERVATIONS, OBSERVATIONS, observations_wanted
-from policy.server.http import Failure, in_thread, of_store
+from policy.server.http import Failure, about, in_thread, of_store
 from policy.server.pages.surface import Pages
 from policy.server.security.access import Principal
 from policy.server.service import PolicyService
@@ -139,7 +139,9 @@ def _line(told: dict[str, Any]) -> dict[str, Any]:
 def _against(service: PolicyService, rows: list[ObservationRow], rules: str) -> dict[str, Any]:
     from policy.audit.observed.against import compare, sums, total
 
-    compared = list(compare(service.store, rows, views.rule_set(service, rules)))
+    with about("rules"):
+        chosen = views.rule_set(service, rules)
+    compared = list(compare(service.store, rows, chosen))
     lines = sums(compared)
     return {
         "lines": lines,

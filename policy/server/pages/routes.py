@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from starlette.routing import Route
 
 from policy.server.pages import (
@@ -43,8 +41,8 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
 
     return [
         Route("/static/{name}", static),
-        Route("/login", partial(sessions.login, pages), methods=["GET", "POST"]),
-        Route("/logout", partial(sessions.logout, pages), methods=["POST"]),
+        Route("/login", pages.for_everybody(sessions.login), methods=["GET", "POST"]),
+        Route("/logout", pages.for_everybody(sessions.logout), methods=["POST"]),
         shown("/", overview.show, unlimited=False),
         shown("/decisions", decisions.show, unlimited=False),
         shown("/decisions/{id}", decision.show, unlimited=False),

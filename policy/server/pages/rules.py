@@ -30,7 +30,7 @@ from policy.rules.explain import SECTIONS, EffectiveRule, effective_rules
 from policy.rules.files import shipped
 from policy.rules.ruleset import RuleSet
 from policy.server import views
-from policy.server.http import in_thread
+from policy.server.http import Failure, about, in_thread
 from policy.server.pages.surface import Pages
 from policy.server.security.access import Principal
 from policy.server.service import PolicyService
@@ -56,13 +56,14 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
 async def show_one(pages: Pages, request: Request, principal: Principal) -> Response:
     wanted, other = request.path_params["name"], request.query_params.get("diff", "")[:253]
     values = await in_thread(_one, pages.service, wanted, other)
-    return pages.page(request, principal, "rule_set.html", other=other, **values)
+    status = 200 if values["failure"] is None else values["failure"].status
+    return pages.page(request, principal, "rule_set.html", status=status, other=other, **values)
 
 
 def _one(service: PolicyService, wanted: str, other: str) -> dict[str, Any]:
     """What the page shows. Raises Failure, NotFound.
 
-    other: rules that it is compared with, "" for none.
+    other: rules that it is compared with, "" for none; why that cannot be done is `failure`.
     """
     rules = views.any_rules(service, wanted)
     name = wanted if wanted in shipped() else shipped_as(rules)
@@ -74,6 +75,15 @@ def _one(service: PolicyService, wanted: str, other: str) -> dict[str, Any]:
         rules.digest, now_ms=service.clock(), days=views.USE_DAYS
     )
     single = isinstance(text.rules, RuleSet)
+    changes, failure = None, None
+    if other:
+        try:
+            with about("diff"):
+                changes = _changes(service, other, rules)
+        except Failure as exc:
+            if exc.status >= 500:
+                raise
+            failure = exc
     return {
         "rules": rules,
         "name": name or rules.name,
@@ -87,7 +97,8 @@ def _one(service: PolicyService, wanted: str, other: str) -> dict[str, Any]:
             for row in service.store.read.environments()
             if row.active is not None and row.active.rule_set_digest == rules.digest
         ],
-        "changes": _changes(service, other, rules) if other else None,
+        "changes": changes,
+        "failure": failure,
         "judged": views.judged(name, rules),
         "text": text,
         "names": [

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from urllib.parse import parse_qsl, urlsplit
+
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from policy.server.http import Failure
-from policy.server.pages.surface import Pages, form_of, is_foreign, require_own
+from policy.server.pages.surface import UNSENT, Pages, form_of, from_own_page, require_own
 from policy.server.security.access import SESSION_SECONDS
 
 
@@ -15,8 +16,6 @@ async def login(pages: Pages, request: Request) -> Response:
     wrong = False
     target = _local(request.query_params.get("next", "/"))
     if request.method == "POST":
-        if is_foreign(request):  # it would make the browser work under a token of another's
-            raise Failure(403, "not-allowed", "the form is not from a page of this service")
         form = await form_of(request)
         target = _local(form.get("next", "/"))
         value = pages.access.session(form.get("token", ""))
@@ -32,14 +31,23 @@ async def login(pages: Pages, request: Request) -> Response:
             )
             return answer
         wrong = True
-    status = 401 if wrong else 200
-    return pages.page(request, None, "login.html", status=status, wrong=wrong, target=target)
+    return pages.page(
+        request,
+        None,
+        "login.html",
+        status=401 if wrong else 200,
+        wrong=wrong,
+        target=target,
+        unsent=UNSENT in dict(parse_qsl(urlsplit(target).query)),
+    )
 
 
 async def logout(pages: Pages, request: Request) -> Response:
     """End the session of this browser."""
     form = await form_of(request)
-    require_own(pages.access, request, form)
+    # In another tab there may be a page of an earlier session, whose form is of that one.
+    if not from_own_page(request):
+        require_own(pages.access, request, form)
     answer = RedirectResponse("/login", status_code=303)
     # Browsers ignore an answer about a `__Host-` cookie that is not `Secure`.
     answer.delete_cookie(

@@ -133,7 +133,7 @@ def _run(
     most, limit = ROWS, given.get("limit")
     if question.saved is not None and limit is not None:
         if not isinstance(limit, int) or limit < 1:
-            raise Failure(400, "invalid", "`limit` is a number from 1 on")
+            raise Failure(400, "invalid", "`limit` is a number from 1 on", field="limit")
         most = min(limit, ROWS)
         given = {**given, "limit": most + 1}  # the row that says that there are more
     found = run_sql(pages.service, principal, question.text, given, limit=most)

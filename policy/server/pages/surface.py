@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qsl, quote
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 
-from policy.server.http import NUL, Failure, body_of, of_store, unforeseen
+from policy.server.http import NUL, Failure, body_of, of_store, refusal_headers, unforeseen
 from policy.server.pages.rendering import page
 from policy.server.security.access import Access, Principal
 from policy.server.security.gate import allowed
@@ -51,22 +51,40 @@ class Pages:
     ) -> Callable[[Request], Awaitable[Response]]:
         """The page for whoever may see it; a way to log in, or an error in words, for others."""
 
-        async def endpoint(request: Request) -> Response:
-            principal = self.access.principal(request)
+        async def answer(pages: Pages, request: Request) -> Response:
+            principal = pages.access.principal(request)
             if principal is None:
                 return _to_login(request)
+            allowed(pages.access, request, role, unlimited=unlimited)
+            return await show(pages, request, principal)
+
+        return self.for_everybody(answer)
+
+    def for_everybody(
+        self, answer: Callable[[Pages, Request], Awaitable[Response]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """What is answered also without a session; an error in words where that fails.
+
+        A form that another site sent is refused.
+        """
+
+        async def endpoint(request: Request) -> Response:
             try:
-                allowed(self.access, request, role, unlimited=unlimited)
-                return await show(self, request, principal)
+                if request.method == "POST" and from_own_page(request) is False:
+                    told = "the form is not from a page of this service"
+                    raise Failure(403, "not-allowed", told)
+                return await answer(self, request)
             except Failure as exc:
                 failure = exc
             except StoreError as exc:
                 failure = of_store(exc)
+            except ClientDisconnect:
+                raise  # nobody waits for a page
             except Exception:
                 # People are shown a page whatever happens.
                 log.exception("a page failed")
                 failure = unforeseen()
-            return self.failed(request, principal, failure)
+            return self.failed(request, self.access.principal(request), failure)
 
         return endpoint
 
@@ -74,6 +92,7 @@ class Pages:
         """An error as a page; in place of all that is shown where htmx asked for a part of one."""
         values = {"message": failure.message, "help": failure.help, "code": failure.status}
         answer = self.page(request, principal, "error.html", status=failure.status, **values)
+        answer.headers.update(refusal_headers(failure))
         if HTMX in request.headers:
             answer.headers["HX-Retarget"] = answer.headers["HX-Reselect"] = "#content"
             answer.headers["HX-Reswap"] = "outerHTML"
@@ -83,10 +102,16 @@ class Pages:
 Show: TypeAlias = Callable[[Pages, Request, Principal], Awaitable[Response]]
 
 
+UNSENT: Final = "unsent"
+"""Parameter of an address to which somebody is led whose form found no session."""
+
+
 def _to_login(request: Request) -> Response:
     """Back to the same address afterwards, with its query where that was only to be read."""
     address = request.url.path
-    if request.method == "GET" and request.url.query:
+    if request.method == "POST":
+        address += f"?{UNSENT}=1"
+    elif request.url.query:
         address += f"?{request.url.query}"
     target = f"/login?next={quote(address, safe='/')}"
     if HTMX in request.headers:
@@ -95,28 +120,36 @@ def _to_login(request: Request) -> Response:
     return RedirectResponse(target, status_code=303)
 
 
-def require_own(access: Access, request: Request, form: dict[str, str]) -> None:
-    """Refuse a form that another site sent. Raises Failure."""
-    if is_foreign(request) or not access.is_own_form(request, form.get("form_token", "")):
+def require_own(
+    access: Access, request: Request, form: Mapping[str, str], *, shown_again: bool = False
+) -> None:
+    """Refuse a form that is not from a page of this session. Raises Failure.
+
+    shown_again: by the page that answers, with what was typed.
+    """
+    if not access.is_own_form(request, form.get("form_token", "")):
         raise Failure(
             403,
             "not-allowed",
-            "the form is not from a page of this session",
-            help="load the page again, and send it from there",
+            "the form is from an earlier session, or from before the service was started again",
+            help="nothing was done; check it as it is shown now, and send it again"
+            if shown_again
+            else "nothing was done; load the page again, and send it from there",
         )
 
 
-def is_foreign(request: Request) -> bool:
-    """Does the browser say that another site sent the form?
+def from_own_page(request: Request) -> bool | None:
+    """Does the browser say that a page of this service sent the form? None where nothing says so.
 
     What is no browser says nothing. Browsers leave the one header out where the address is not
     https, and some do not know it.
     """
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     if site is not None:
-        return site not in ("same-origin", "none")
-    host = request.headers.get("host", "")
-    return origin is not None and origin.partition("://")[2].lower() != host.lower()
+        return site in ("same-origin", "none")
+    if origin is None:
+        return None
+    return origin.partition("://")[2].lower() == request.headers.get("host", "").lower()
 
 
 def after(request: Request) -> int | None:

@@ -89,6 +89,7 @@ class ReadFace(Face):
     environment = reads(environments.environment)
     active_rule_set = reads(environments.active)
     activations = reads(environments.activations)
+    rollback_target = reads(environments.rollback_target)
     environments = reads(environments.environments)
     scheduler_rules = reads(schedulers.scheduler_rules)
     schedulers = reads(schedulers.schedulers)

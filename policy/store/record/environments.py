@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Connection, Row, insert, select
 
-from policy.cluster import canonical
+from policy.cluster import canonical, times
 from policy.store import bulk, identity, rows
 from policy.store.errors import Conflict, InvalidValue, NoActiveRules, NotFound
 from policy.store.ledger import entries
@@ -69,15 +69,19 @@ def activate(
     actor: str,
     proofs: Proofs | None = None,
     instead_of: str | None = None,
+    expected_activation: int | None = None,
 ) -> ActivationRow:
     """Make a rule set the active one.
 
     instead_of: digest of the rule set that must be active until now, as something was proved
-    against it. Raises NotFound for an unknown environment, RuleSetChanged where another one is,
-    Conflict where the environment holds rules of the other kind.
+    against it. expected_activation: number of the activation that must be the newest, 0 for none,
+    as somebody saw it before they chose. Raises NotFound for an unknown environment, RuleSetChanged
+    or ActivationChanged where another one is, Conflict where the environment holds rules of the
+    other kind.
     """
     rule_set = RuleSetText.of(rules)
     head = lock_head(connection, environment(connection, name).cluster)
+    require_newest(connection, name, expected=expected_activation)
     if instead_of is not None:
         require_active(connection, name, digest=instead_of)
     found = connection.execute(select(ENVIRONMENTS).where(ENVIRONMENTS.c.name == name)).one()
@@ -130,6 +134,21 @@ class RuleSetChanged(Conflict):
         super().__init__(
             f"another rule set is active in environment `{environment}` by now",
             help="decide again under the active one",
+        )
+
+
+class ActivationChanged(Conflict):
+    """Rules were activated since the environment was read."""
+
+    def __init__(self, environment: str, newest: ActivationRow | None) -> None:
+        """newest: the activation that counts now; None where nothing was activated."""
+        now = "nothing is active"
+        if newest is not None:
+            at = times.to_text(newest.at_ms)
+            now = f"`{newest.rule_set}` is active since {at}, activated by `{newest.actor}`"
+        super().__init__(
+            f"environment `{environment}` has changed: {now}",
+            help="nothing was activated; look at the environment as it is now before you try again",
         )
 
 
@@ -196,29 +215,54 @@ def require_active(connection: Connection, name: str, *, digest: str) -> None:
     AskedActive(connection, name).require(digest)
 
 
+def require_newest(connection: Connection, name: str, *, expected: int | None) -> None:
+    """Raises ActivationChanged where another activation than the expected one is the newest.
+
+    expected: its number, 0 for none at all; None where any will do.
+    """
+    if expected is None:
+        return
+    newest = next(iter(activations(connection, name, limit=1)), None)
+    if expected != (0 if newest is None else newest.id):
+        raise ActivationChanged(name, newest)
+
+
 _BACK: Final = "rollback to activation "
 
 
-def roll_back(
-    connection: Connection, name: str, *, reason: str, at_ms: int, actor: str
-) -> ActivationRow:
-    """Activate what was active before; doing it again goes further back.
-
-    Raises NotFound, or Conflict where there is nothing to go back to.
-    """
-    lock_head(connection, environment(connection, name).cluster)
+def rollback_target(connection: Connection, name: str) -> ActivationRow | None:
+    """The activation that a rollback goes back to; None where there is none. Raises NotFound."""
     stack: list[ActivationRow] = []
     for row in reversed(activations(connection, name)):
         if row.source.startswith(_BACK):
             stack.pop()
         else:
             stack.append(row)
-    if len(stack) < 2:
+    return stack[-2] if len(stack) > 1 else None
+
+
+def roll_back(
+    connection: Connection,
+    name: str,
+    *,
+    reason: str,
+    at_ms: int,
+    actor: str,
+    expected_activation: int | None = None,
+) -> ActivationRow:
+    """Activate what was active before; doing it again goes further back.
+
+    expected_activation: as of `activate`. Raises NotFound, ActivationChanged, or Conflict where
+    there is nothing to go back to.
+    """
+    lock_head(connection, environment(connection, name).cluster)
+    require_newest(connection, name, expected=expected_activation)
+    target = rollback_target(connection, name)
+    if target is None:
         raise Conflict(
             f"environment `{name}` has no earlier rule set to go back to",
             help=f"`policy env show {name}` lists what was active",
         )
-    target = stack[-2]
     text = connection.execute(
         select(RULE_SETS.c.canonical).where(RULE_SETS.c.digest == target.rule_set_digest)
     ).scalar_one()

@@ -9,5 +9,21 @@ function local(root) {
     if (head.textContent.endsWith(" (UTC)")) head.textContent = head.textContent.replace(" (UTC)", "");
   }
 }
+// The fields stay where only their list is swapped: the message says which of them was refused.
+function marked() {
+  const refused = document.getElementById("refused");
+  for (const field of document.querySelectorAll("form.filter [name]")) {
+    if (refused && refused.dataset.field === field.name) {
+      field.setAttribute("aria-invalid", "true");
+      field.setAttribute("aria-describedby", "refused");
+    } else {
+      field.removeAttribute("aria-invalid");
+      field.removeAttribute("aria-describedby");
+    }
+  }
+}
 local(document);
-document.addEventListener("htmx:afterSwap", (event) => local(event.target.parentElement || document));
+document.addEventListener("htmx:afterSwap", (event) => {
+  local(event.target.parentElement || document);
+  marked();
+});
