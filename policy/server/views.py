@@ -54,7 +54,7 @@ from policy.store import (
 from policy.store.observed import ObservationRow
 from policy.store.read.by_rule import require_section
 from policy.store.read.observed import no_observation
-from policy.store.read.queries import is_digest, no_decision
+from policy.store.read.queries import is_digest, no_decision, require_workload
 from policy.store.record.rule_sets import is_batch
 from policy.text.words import number
 
@@ -193,10 +193,11 @@ def moment(text: str | None, name: str, *, now_ms: int) -> int | None:
 
 def workload(text: str | None) -> str | None:
     """The name of a workload as the store takes it. Raises Failure."""
-    parts = [] if text is None else text.split("/", 2)
-    if parts and (len(parts) < 3 or not all(parts)):
-        told = f"query: `workload`: `{text}` is not namespace/Kind/name"
-        raise Failure(400, "invalid", told)
+    try:
+        if text is not None:
+            require_workload(text)
+    except InvalidValue as exc:
+        raise Failure(400, "invalid", f"query: `workload`: {exc.message}") from exc
     return text
 
 

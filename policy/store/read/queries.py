@@ -143,6 +143,13 @@ def digest_range(prefix: str) -> tuple[str, str]:
     return full, full + "g"
 
 
+def require_workload(text: str) -> None:
+    """Refuse what is no name of a workload. Raises InvalidValue."""
+    parts = text.split("/", 2)
+    if len(parts) < 3 or not all(parts):
+        raise InvalidValue(f"`{text[:400]}` is not namespace/Kind/name")
+
+
 def rule_set_ids(connection: Connection, wanted: str) -> list[int]:
     """Numbers of the rule sets with that name, or with a digest that begins so."""
     condition = RULE_SETS.c.name == wanted
@@ -188,6 +195,7 @@ def _filtered(
         query = query.where(*conditions)
         found_by |= listed
     if (workload := wanted.get("workload")) is not None:
+        require_workload(workload)
         of, _, owner = workload.partition("/")
         its = and_(v.cluster_id.in_(clusters), v.namespace == of, v.owner == owner)
         query = query.where(_with_victim(connection, its))
