@@ -21,6 +21,8 @@ from policy.store.journal import StoreJournal
 from tests.acceptance.test_serve_group_viewers import fill
 from tests.acceptance.test_serve_sessions import hold
 from tests.support import serving
+from tests.support.builders import a_node, a_pod, objects
+from tests.support.groups import a_group, of_group
 from tests.support.live import LIVE
 from tests.support.page_text import table
 from tests.support.serving import Serving, preempts
@@ -48,6 +50,15 @@ def service(tmp_path_factory: pytest.TempPathFactory, tokens: dict[str, str]) ->
         scheduler = Scheduler(journal, rules, clock=lambda: serving.NOW_MS, seed=0)
         for pod in ("team-a/own-0", "team-b/few-0"):
             scheduler.decide(pod)
+        fits = objects(
+            a_node("n1").cpu(4),
+            a_group("fits", priority=1, least=2),
+            *(of_group(a_pod(f"fits-{i}").cpu(1), "fits") for i in (0, 1)),
+        )
+        store.record.import_objects("room", fits, at_ms=serving.NOW_MS, source="test")
+        journal = StoreJournal(store, "room", actor="ann", clock=lambda: serving.NOW_MS)
+        rules = RuleSet.load("kube-1.36-groups")
+        Scheduler(journal, rules, clock=lambda: serving.NOW_MS, seed=0).decide_group("default/fits")
     hold(db, folder, lab="team-a")
     recorded = [str(LIVE / f"wave-kubelet.{end}.gz") for end in ("initial.json", "jsonl")]
     command = [sys.executable, "-m", "policy", "import", "--db", db, "--cluster", "real"]
@@ -180,6 +191,14 @@ def test_every_answer_is_described(checked: Checked, tokens: dict[str, str]) -> 
     checked(token, "/what-if", body={"environment": "prod", "removed_nodes": ["n1"]})
     checked(token, "/compare", body={"rules": "kube-1.20", "ids": [1, 2, 3], "groups": [1, 2]})
     checked(token, "/compare", body={"rules": "kube-1.20", "newest": 10})
+    started = checked(token, "/groups?outcome=scheduled").json()["groups"]
+    numbers = [1, *(one["id"] for one in started)]
+    cycles = {"rules": "kube-1.36-groups", "groups": numbers}
+    compared = checked(token, "/compare", body=cycles).json()["decisions"]
+    assert [(one["change"], one["after"]["bound"]) for one in compared] == [
+        ("same", []),
+        ("same", [["default/fits-0", "n1"], ["default/fits-1", "n1"]]),
+    ]
     for path in ("/environments", "/rule-sets", "/ledger", "/queries"):
         checked(token, path)
     change = {"rules": "kube-1.20", "reason": "for a test"}
