@@ -184,6 +184,8 @@ def _sqlite_engine(url: URL, *, read_only: bool) -> Engine:
 def _postgres_engine(url: URL, *, read_only: bool, json_as_text: bool, repeating: bool) -> Engine:
     from psycopg.types.string import TextLoader
 
+    from policy.store.numeric import NumericLoader
+
     options: dict[str, Any] = {"connect_timeout": CONNECT_SECONDS, "application_name": "policy"}
     options = {k: v for k, v in options.items() if k not in url.query}
     engine = create_engine(url, connect_args=options, poolclass=QueuePool)
@@ -193,6 +195,7 @@ def _postgres_engine(url: URL, *, read_only: bool, json_as_text: bool, repeating
         user = connection.execute("SELECT session_user").fetchone()[0]
         record.info[identity.DATABASE_USER] = user
         arrays.send_by(connection)
+        connection.adapters.register_loader("numeric", NumericLoader)
         if json_as_text:
             # JSON stays the text that was stored: its bytes are hashed.
             connection.adapters.register_loader("json", TextLoader)
