@@ -8,6 +8,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final, TypeAlias, TypeVar
+from urllib.parse import quote
 
 from msgspec import to_builtins
 
@@ -586,7 +587,7 @@ def state(
         if not revision:
             raise NotFound(
                 f"cluster `{cluster}` had no state yet at {instant(at_ms)}",
-                help=f"`/api/v1/clusters/{cluster}/revisions` lists since when it is known",
+                help=f"`/api/v1/clusters/{quote(cluster)}/revisions` lists since when it is known",
             )
     loaded = service.store.state.load(cluster, at=revision)
     if kind == "nodes":

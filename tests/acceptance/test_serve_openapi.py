@@ -287,6 +287,34 @@ def test_what_was_read_before_is_not_sent_again(
     assert found == {**dict.fromkeys(forever, True), **dict.fromkeys(others, False)}
 
 
+def test_another_method_is_refused_with_those_that_there_are(
+    service: Serving, described: dict[str, Any], tokens: dict[str, str]
+) -> None:
+    """Of every path, also below a name that may hold slashes."""
+    names = {"id": "1", "name": "prod", "other": "b", "cluster": "default", "kind": "invalid"}
+    found, wanted = {}, {}
+    for path, told in described["paths"].items():
+        allowed = {method.upper() for method in told}
+        allowed |= {"HEAD"} if "GET" in allowed else set()
+        for method in {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} - allowed:
+            url = service.url + path.format(**names)
+            answer = service.client.request(method, url, headers=bearer(tokens["operator"]))
+            given = answer.headers.get("allow", "").split(", ")
+            found[method, path] = (answer.status_code, sorted(given))
+            wanted[method, path] = (405, sorted(allowed))
+    assert found == wanted
+
+
+def test_the_type_of_a_body_has_no_case(service: Serving, tokens: dict[str, str]) -> None:
+    """And may have parameters."""
+    headers = bearer(tokens["viewer"])
+    statuses = [
+        service.post("/api/v1/sql", {"sql": "SELECT 1"}, headers={**headers, "Content-Type": kind})
+        for kind in ("Application/JSON; charset=utf-8", "text/json")
+    ]
+    assert [answer.status_code for answer in statuses] == [200, 415]
+
+
 def test_writes_take_a_key(described: dict[str, Any]) -> None:
     """Those that change something, and no other operation."""
     found = {

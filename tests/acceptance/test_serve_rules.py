@@ -139,6 +139,19 @@ def test_names_may_hold_a_slash(service: Serving) -> None:
     assert "victims.maxVictims" in [one["section"] for one in changes]
 
 
+def test_clusters_with_a_slash_are_reached(service: Serving, db: str) -> None:
+    """In either writing of the name, whatever is asked of them."""
+    with Store.open(db) as store:
+        parts = objects(a_node("n0"))
+        store.record.import_objects("eu/west", parts, at_ms=serving.NOW_MS, source="test")
+    for name in ("eu/west", "eu%2Fwest"):
+        assert [
+            len(api(service, f"/clusters/{name}/state?kind=nodes")["nodes"]),
+            len(api(service, f"/clusters/{name}/revisions")["revisions"]),
+            api(service, f"/clusters/{name}/verify")["cluster"],
+        ] == [1, 1, "eu/west"]
+
+
 def test_environments_with_a_slash_are_reached(service: Serving) -> None:
     """Read, activated and called by a scheduler, in either writing of the name."""
     offered = next(

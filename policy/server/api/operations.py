@@ -13,7 +13,8 @@ import msgspec
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
+from starlette.types import Scope
 
 from policy.server.api.idempotency import once
 from policy.server.api.models import NoParameters
@@ -25,8 +26,8 @@ from policy.server.security.tokens import Role
 from policy.server.service import PolicyService
 
 BASE: Final = "/api/v1"
-_NAME: Final = re.compile(r"\{(name|other)\}")
-"""Parameters that may hold slashes, as names of environments and of their shipped rules do."""
+_NAME: Final = re.compile(r"\{(name|other|cluster)\}")
+"""Parameters that may hold slashes, as names of clusters and environments, and of rules, do."""
 IMMUTABLE: Final = "private, max-age=31536000, immutable"
 
 
@@ -108,7 +109,23 @@ def route(operation: ApiOperation, service: PolicyService, access: Access) -> Ro
         return _response(request, operation, result)
 
     path = _NAME.sub(r"{\1:path}", BASE + operation.path)
-    return Route(path, endpoint, methods=[operation.method], name=operation.name)
+    return _OwnPath(path, endpoint, methods=[operation.method], name=operation.name)
+
+
+class _OwnPath(Route):
+    """The only operation of its path: for another method there is none, and no route behind it.
+
+    What is below a name would otherwise be found as a name that holds slashes.
+    """
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **more: Any) -> None:
+        super().__init__(path, endpoint, **more)
+        # Names may hold line ends, too.
+        self.path_regex = re.compile(self.path_regex.pattern, re.DOTALL)
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        match, found = super().matches(scope)
+        return (Match.FULL if match is Match.PARTIAL else match), found
 
 
 def query_of(
@@ -136,7 +153,7 @@ async def _body(operation: ApiOperation, request: Request) -> BaseModel | None:
     if operation.body is None:
         return None
     kind = request.headers.get("content-type", "").partition(";")[0].strip()
-    if kind != "application/json":
+    if kind.lower() != "application/json":
         raise Failure(415, "bad-request", "the body has to be `application/json`")
     content = await body_of(request)
     try:
@@ -217,8 +234,8 @@ def _response(request: Request, operation: ApiOperation, result: ApiResult) -> R
     if result.next:
         kept = {k: v for k, v in request.query_params.items() if k not in result.next}
         given = {k: v for k, v in result.next.items() if v is not None}
-        # Not of `request.url`, which leaves line ends out.
-        path = quote(request.scope["path"])
+        # As it was sent: a slash of a name is none of the address.
+        path = quote(request.scope["raw_path"], safe="/%")
         target = f"{path}?{urlencode({**kept, **given})}"
         headers["Link"] = f'<{target}>; rel="next"'
     return read(request, result.document, immutable=result.immutable, headers=headers)

@@ -531,14 +531,7 @@ OPERATIONS: Final = (
         answers=(answers.EnvironmentList,),
         summary="Environments with their active rule sets.",
     ),
-    ApiOperation(
-        method="GET",
-        path="/environments/{name}",
-        name="getEnvironment",
-        call=_environment,
-        answers=(answers.EnvironmentHistory,),
-        summary="One environment with all its activations, newest first.",
-    ),
+    # Names may hold slashes, so what is below a name comes before the name itself.
     ApiOperation(
         method="POST",
         path="/environments/{name}/activations",
@@ -565,13 +558,20 @@ OPERATIONS: Final = (
     ),
     ApiOperation(
         method="GET",
+        path="/environments/{name}",
+        name="getEnvironment",
+        call=_environment,
+        answers=(answers.EnvironmentHistory,),
+        summary="One environment with all its activations, newest first.",
+    ),
+    ApiOperation(
+        method="GET",
         path="/rule-sets",
         name="listRuleSets",
         call=_rule_sets,
         answers=(answers.RuleSetList,),
         summary="Shipped rule sets of every kind, and those that were active.",
     ),
-    # Names may hold slashes, so what is below a name comes before the name itself.
     ApiOperation(
         method="GET",
         path="/rule-sets/{name}/diff/{other}",
