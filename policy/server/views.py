@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import quote
 
 from msgspec import to_builtins
@@ -599,6 +599,25 @@ def state(
 
 def pod_key(pod: Pod) -> str:
     return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
+
+
+class OnePage(NamedTuple):
+    """Some of a list."""
+
+    rows: Sequence[Any]
+    lines: list[dict[str, Any]]
+    after: int | None  #: the number that the next page begins after; None on the last one
+
+
+def one_page(read: Callable[..., Page], *, limit: int) -> OnePage:
+    """So many of a list at most.
+
+    read: gives `limit` rows and lines. One more is read than the page has: a page that is full may
+    be the last one.
+    """
+    rows, lines = read(limit=limit + 1)
+    more, lines = len(rows) > limit, lines[:limit]
+    return OnePage(rows[:limit], lines, lines[-1]["id"] if more else None)
 
 
 def in_pages(

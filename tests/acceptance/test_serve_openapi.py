@@ -246,6 +246,8 @@ def test_lists_name_their_next_page_until_the_last(
     token = tokens["operator"]
     for path, key in lists.items():
         whole = checked(token, path, cluster="default").json()[key]
+        full = checked(token, f"{path}?limit={len(whole)}", cluster="default")
+        assert (full.json()[key], "next" in full.links) == (whole, False)
         found: list[Any] = []
         answer = checked(token, f"{path}?limit=1", cluster="default")
         while answer.json()[key]:
@@ -256,6 +258,20 @@ def test_lists_name_their_next_page_until_the_last(
             answer = checked.service.client.get(url, headers=bearer(token))
         assert found == whole
         assert len(found) > 1 or key == "revisions"
+
+
+@pytest.mark.parametrize("page", ["decisions", "observed", "groups", "sessions"])
+def test_a_page_that_is_full_may_be_the_last(
+    checked: Checked, tokens: dict[str, str], page: str
+) -> None:
+    """It leads to an older one only where something is on that."""
+    token, name = tokens["operator"], {"observed": "observations"}.get(page, page)
+    count = len(checked(token, f"/{name}").json()[name])
+    texts = [
+        checked.service.get(f"/{page}?limit={limit}", headers=bearer(token)).text
+        for limit in (count, count - 1)
+    ]
+    assert ['<a rel="next"' in text for text in texts] == [False, True]
 
 
 def test_what_was_read_before_is_not_sent_again(
