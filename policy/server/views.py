@@ -18,6 +18,7 @@ from policy.audit.rule_sets import (
     AnyRules,
     NothingInCommonError,
     RulesKind,
+    canonical_of,
     every_shipped,
     from_canonical,
     load_shipped,
@@ -347,7 +348,7 @@ def _decided_again(service: PolicyService, row: ObservationRow) -> dict[str, Any
 
 
 def any_rules(service: PolicyService, wanted: str) -> AnyRules:
-    """A shipped rule set by name, or a stored one by digest. Never a file of the service's host.
+    """A rule set by the name of a shipped one, or by digest. Never a file of the service's host.
 
     Raises Failure, StoreError.
     """
@@ -356,7 +357,7 @@ def any_rules(service: PolicyService, wanted: str) -> AnyRules:
     try:
         if wanted in shipped():
             return load_shipped(wanted)
-        return from_canonical(_stored_rules(service, wanted))
+        return from_canonical(_by_digest(service, wanted))
     except RulesError as exc:
         raise _unusable(wanted, exc) from exc
 
@@ -372,11 +373,11 @@ def rule_set(service: PolicyService, wanted: str) -> RuleSet:
         raise _unusable(wanted, exc) from exc
 
 
-_NAMING: Final = "give the name of a shipped rule set, or the digest of one in the database"
+_NAMING: Final = "give the name of a shipped rule set, or the digest of one"
 
 
-def _stored_rules(service: PolicyService, wanted: str) -> str:
-    """The canonical text of a stored rule set by (the beginning of) its digest.
+def _by_digest(service: PolicyService, wanted: str) -> str:
+    """The canonical text of a rule set by (the beginning of) its digest.
 
     Raises InvalidValue, NotFound.
     """
@@ -387,7 +388,7 @@ def _stored_rules(service: PolicyService, wanted: str) -> str:
             f"there is no shipped rule set `{wanted[:80]}`",
             help=f"did you mean `{close[0]}`?" if close else _NAMING,
         )
-    return service.store.read.rule_set(wanted[:80])
+    return canonical_of(wanted, service.store.read.rule_set)
 
 
 def _unusable(wanted: str, exc: RulesError) -> Failure:

@@ -267,7 +267,7 @@ class Activation(_Body):
     """Make a rule set the active one."""
 
     rules: str = Field(
-        max_length=253, min_length=1, description="Name of a shipped rule set, or a stored digest."
+        max_length=253, min_length=1, description="Name of a shipped rule set, or a digest."
     )
     reason: str = Field(min_length=1, max_length=2000, description="Why; kept in the ledger.")
 

@@ -577,7 +577,10 @@ def call_decided(
 
 
 def rule_set(connection: Connection, wanted: str) -> str:
-    """Canonical text of a rule set by (the beginning of) its digest. Raises NotFound."""
+    """Canonical text of a rule set by (the beginning of) its digest.
+
+    Raises NotFound, and InvalidValue where several have the beginning.
+    """
     if not wanted:  # what `_base` gives for a rule set whose row is gone
         raise NotFound(
             "the rule set is not in the database any more",
@@ -587,10 +590,19 @@ def rule_set(connection: Connection, wanted: str) -> str:
     c = RULE_SETS.c
     query = select(c.canonical).where(c.digest >= low, c.digest < high).limit(2)
     found = connection.execute(query).scalars().all()
-    if len(found) != 1:
-        many = "more than one rule set" if found else "no rule set"
-        raise NotFound(f"there is {many} with digest `{wanted[:80]}` in this database")
+    if len(found) > 1:
+        raise more_than_one_rule_set(wanted)
+    if not found:
+        raise NotFound(f"there is no rule set with digest `{wanted[:80]}` in this database")
     return str(found[0])
+
+
+def more_than_one_rule_set(wanted: str) -> InvalidValue:
+    """The error for a beginning of a digest that several rule sets have."""
+    return InvalidValue(
+        f"`{wanted[:80]}` is the beginning of more than one digest of a rule set",
+        help="give more of it",
+    )
 
 
 def nominations(
