@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -84,6 +84,31 @@ def from_canonical(text: str) -> AnyRules:
     from policy.store.record.rule_sets import is_batch  # lists of files need no database
 
     return BatchRules.from_canonical(text) if is_batch(text) else RuleSet.from_canonical(text)
+
+
+def canonical_of(wanted: str, stored: Callable[[str], str]) -> str:
+    """Canonical text of the rule set with a digest, or with one that begins so.
+
+    A shipped one, which no database need have, or that which `stored` finds. Raises InvalidValue,
+    and what `stored` raises where no shipped one has the digest.
+    """
+    from policy.store.errors import NotFound  # lists of files need no database
+    from policy.store.read.queries import digest_range, more_than_one_rule_set
+
+    require_digest(wanted)
+    low, high = digest_range(wanted)
+    found = {one.digest: one.name for one in every_shipped() if low <= one.digest < high}
+    texts = {load_shipped(name).canonical for name in found.values()}
+    if low not in found:
+        # The beginning of a digest may be that of others, too.
+        try:
+            texts.add(stored(wanted))
+        except NotFound:
+            if not texts:
+                raise
+    if len(texts) > 1:
+        raise more_than_one_rule_set(wanted)
+    return texts.pop()
 
 
 def shipped_as(rules: AnyRules) -> str | None:

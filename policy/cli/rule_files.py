@@ -43,18 +43,18 @@ def within() -> Path | None:
 
 
 DIGEST: Final = "sha256:"
-"""Before (the beginning of) a digest that stands for a rule set in the database."""
+"""Before (the beginning of) a digest that stands for a rule set, shipped or in the database."""
 
 
 def rule_set(source: str, *, store: Store | None = None, db: str | None = None) -> RuleSet:
-    """A shipped rule set, a rule file, or `sha256:...` of a database: that of `store` or at `db`.
+    """A shipped rule set, a rule file, or `sha256:...`: shipped, or of the database.
 
-    Raises RulesError, StoreError.
+    store, db: the database, open or where it is. Raises RulesError, StoreError.
     """
     from policy.rules import RuleSet
 
     if source.startswith(DIGEST):
-        return RuleSet.from_canonical(_stored(source, store, db))
+        return RuleSet.from_canonical(_by_digest(source, store, db))
     return RuleSet.load(source, within=within())
 
 
@@ -63,7 +63,7 @@ def batch_rules(source: str, *, db: str | None = None) -> BatchRules:
     from policy.batch.rules import BatchRules
 
     if source.startswith(DIGEST):
-        return BatchRules.from_canonical(_stored(source, None, db))
+        return BatchRules.from_canonical(_by_digest(source, None, db))
     return BatchRules.load(source, within=within())
 
 
@@ -74,7 +74,7 @@ def rules_of_any_kind(source: str, *, db: str | None = None) -> RuleSet | BatchR
     if source.startswith(DIGEST):
         import json
 
-        batch = json.loads(_stored(source, None, db)).get("kind") == BATCH_RULES
+        batch = json.loads(_by_digest(source, None, db)).get("kind") == BATCH_RULES
     else:
         batch = is_of_kind(source, BATCH_RULES, within=within())
     return batch_rules(source, db=db) if batch else rule_set(source, db=db)
@@ -89,19 +89,25 @@ def recorded_as(wanted: str | None) -> str | None:
     return rule_sets.recorded_as(wanted)
 
 
-def _stored(digest: str, store: Store | None, db: str | None) -> str:
-    """The canonical text of a rule set in the database. Raises StoreError."""
-    from policy.audit.rule_sets import require_digest
+def _by_digest(digest: str, store: Store | None, db: str | None) -> str:
+    """The canonical text of a shipped rule set, or of one in the database. Raises StoreError."""
+    from policy.audit.rule_sets import canonical_of
+    from policy.store.errors import NotFound
 
-    require_digest(digest)
-    if store is not None:
-        return store.read.rule_set(digest)
-    if db is None:
-        raise click.UsageError(
-            f"`{digest}` is a rule set of a database, and this command reads none;"
-            " `policy rules show sha256:... > FILE` makes a file of it"
-        )
-    from policy.cli import session
+    def stored(wanted: str) -> str:
+        if store is not None:
+            return store.read.rule_set(wanted)
+        if db is None:
+            raise NotFound(f"there is no shipped rule set with digest `{wanted}`", help=_NO_DB)
+        from policy.cli import session
 
-    with session.open_store(db) as opened:
-        return opened.read.rule_set(digest)
+        with session.open_store(db) as opened:
+            return opened.read.rule_set(wanted)
+
+    return canonical_of(digest, stored)
+
+
+_NO_DB: Final = (
+    "this command reads no rule set of a database; `policy rules show DIGEST > FILE` makes a file"
+    " of one"
+)

@@ -252,8 +252,8 @@ def test(targets: tuple[str, ...], form: str) -> int:
 def diff(old: str, new: str, db: str, form: str) -> int:
     """Say what differs between two rule sets, rule by rule and in words.
 
-    OLD and NEW are names of shipped rule sets, files, or digests of stored ones. The table has
-    both side by side; where an order matters, the place in it stands first.
+    OLD and NEW are names of shipped rule sets, files, or digests. The table has both side by side;
+    where an order matters, the place in it stands first.
 
     \b
     Example:

@@ -114,6 +114,17 @@ def repeats(value: Any) -> bool:
     return False
 
 
+def repeated(text: bytes, value: Any) -> list[Mismatch]:
+    """Every key that stands more than once in a JSON text; value: what `msgspec` made of it.
+
+    Raises RecursionError.
+    """
+    if not maybe(text, value):
+        return []
+    whole, _ = decode(text.decode().lstrip(" \t\r\n"))
+    return list(dict.fromkeys(found for found in problems(whole) if found.message == TWICE))
+
+
 def problems(value: Any) -> Iterator[Mismatch]:
     """Everything inside a value that cannot be read or stored, with its path."""
     waiting: list[tuple[str, Any]] = [("", value)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 from policy.audit import session_documents
@@ -84,15 +85,15 @@ def page_of(
 ) -> dict[str, Any]:
     """What a session came to, and some of its steps: of long ones the rest is not read.
 
-    effective: only steps that bound or evicted a pod; after: only those behind this position.
-    Raises NotFound.
+    effective: only steps that bound or evicted a pod; after: only those behind this position, as
+    the page before names it, None where that was the last. Raises NotFound.
     """
     read = service.store.read
     stored = _numbered(principal, wanted, partial(read.session, kind=KIND, steps=False))
     number = stored.row.id
     moves = read.session_steps(number, operations=session_documents.MOVES, details=False)
-    some = read.session_steps(number, effective=effective, after=after, limit=STEPS)
-    steps = [recorded_step(at, step) for at, step in some.items()]
+    some = read.session_steps(number, effective=effective, after=after, limit=STEPS + 1)
+    steps = [recorded_step(at, step) for at, step in islice(some.items(), STEPS)]
     return {
         "told": session_documents.overview(stored, moves, jobs=JOBS),
         "contradicted": [contradicted(one) for one in stored.outcomes],
@@ -100,4 +101,5 @@ def page_of(
         "steps": [(step, step_in_words(step)) for step in steps],
         "spared": list(spared_in_words(steps)),
         "count": read.step_count(number),
+        "after": steps[-1].position if len(some) > STEPS else None,
     }

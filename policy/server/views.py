@@ -7,7 +7,8 @@ from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from urllib.parse import quote
 
 from msgspec import to_builtins
 
@@ -17,6 +18,7 @@ from policy.audit.rule_sets import (
     AnyRules,
     NothingInCommonError,
     RulesKind,
+    canonical_of,
     every_shipped,
     from_canonical,
     load_shipped,
@@ -54,7 +56,7 @@ from policy.store import (
 from policy.store.observed import ObservationRow
 from policy.store.read.by_rule import require_section
 from policy.store.read.observed import no_observation
-from policy.store.read.queries import is_digest, no_decision
+from policy.store.read.queries import is_digest, no_decision, require_workload
 from policy.store.record.rule_sets import is_batch
 from policy.text.words import number
 
@@ -194,10 +196,12 @@ def moment(text: str | None, name: str, *, now_ms: int) -> int | None:
 
 def workload(text: str | None) -> str | None:
     """The name of a workload as the store takes it. Raises Failure."""
-    parts = [] if text is None else text.split("/", 2)
-    if parts and (len(parts) < 3 or not all(parts)):
-        told = f"query: `workload`: `{text}` is not namespace/Kind/name"
-        raise Failure(400, "invalid", told, field="workload")
+    try:
+        if text is not None:
+            require_workload(text)
+    except InvalidValue as exc:
+        told = f"query: `workload`: {exc.message}"
+        raise Failure(400, "invalid", told, field="workload") from exc
     return text
 
 
@@ -347,7 +351,7 @@ def _decided_again(service: PolicyService, row: ObservationRow) -> dict[str, Any
 
 
 def any_rules(service: PolicyService, wanted: str) -> AnyRules:
-    """A shipped rule set by name, or a stored one by digest. Never a file of the service's host.
+    """A rule set by the name of a shipped one, or by digest. Never a file of the service's host.
 
     Raises Failure, StoreError.
     """
@@ -356,7 +360,7 @@ def any_rules(service: PolicyService, wanted: str) -> AnyRules:
     try:
         if wanted in shipped():
             return load_shipped(wanted)
-        return from_canonical(_stored_rules(service, wanted))
+        return from_canonical(_by_digest(service, wanted))
     except RulesError as exc:
         raise _unusable(wanted, exc) from exc
 
@@ -372,11 +376,11 @@ def rule_set(service: PolicyService, wanted: str) -> RuleSet:
         raise _unusable(wanted, exc) from exc
 
 
-_NAMING: Final = "give the name of a shipped rule set, or the digest of one in the database"
+_NAMING: Final = "give the name of a shipped rule set, or the digest of one"
 
 
-def _stored_rules(service: PolicyService, wanted: str) -> str:
-    """The canonical text of a stored rule set by (the beginning of) its digest.
+def _by_digest(service: PolicyService, wanted: str) -> str:
+    """The canonical text of a rule set by (the beginning of) its digest.
 
     Raises InvalidValue, NotFound.
     """
@@ -387,7 +391,7 @@ def _stored_rules(service: PolicyService, wanted: str) -> str:
             f"there is no shipped rule set `{wanted[:80]}`",
             help=f"did you mean `{close[0]}`?" if close else _NAMING,
         )
-    return service.store.read.rule_set(wanted[:80])
+    return canonical_of(wanted, service.store.read.rule_set)
 
 
 def _unusable(wanted: str, exc: RulesError) -> Failure:
@@ -612,7 +616,7 @@ def state(
         if not revision:
             raise NotFound(
                 f"cluster `{cluster}` had no state yet at {instant(at_ms)}",
-                help=f"`/api/v1/clusters/{cluster}/revisions` lists since when it is known",
+                help=f"`/api/v1/clusters/{quote(cluster)}/revisions` lists since when it is known",
             )
     loaded = service.store.state.load(cluster, at=revision)
     if kind == "nodes":
@@ -624,6 +628,25 @@ def state(
 
 def pod_key(pod: Pod) -> str:
     return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
+
+
+class OnePage(NamedTuple):
+    """Some of a list."""
+
+    rows: Sequence[Any]
+    lines: list[dict[str, Any]]
+    after: int | None  #: the number that the next page begins after; None on the last one
+
+
+def one_page(read: Callable[..., Page], *, limit: int) -> OnePage:
+    """So many of a list at most.
+
+    read: gives `limit` rows and lines. One more is read than the page has: a page that is full may
+    be the last one.
+    """
+    rows, lines = read(limit=limit + 1)
+    more, lines = len(rows) > limit, lines[:limit]
+    return OnePage(rows[:limit], lines, lines[-1]["id"] if more else None)
 
 
 def in_pages(

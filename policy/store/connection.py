@@ -202,6 +202,8 @@ def postgres_options(url: URL) -> dict[str, Any]:
 def _postgres_engine(url: URL, *, read_only: bool, json_as_text: bool, repeating: bool) -> Engine:
     from psycopg.types.string import TextLoader
 
+    from policy.store.numeric import NumericLoader
+
     engine = create_engine(
         url,
         connect_args=postgres_options(url),
@@ -216,6 +218,7 @@ def _postgres_engine(url: URL, *, read_only: bool, json_as_text: bool, repeating
         user = connection.execute("SELECT session_user").fetchone()[0]
         record.info[identity.DATABASE_USER] = user
         arrays.send_by(connection)
+        connection.adapters.register_loader("numeric", NumericLoader)
         if json_as_text:
             # JSON stays the text that was stored: its bytes are hashed.
             connection.adapters.register_loader("json", TextLoader)

@@ -402,6 +402,13 @@ def test_decisions_are_found_from_their_pods(
     assert len(json.loads(done.out)) == found
 
 
+@pytest.mark.parametrize("name", ["shop/web", "web", "shop//web", ""])
+def test_what_is_no_workload_is_refused(policy: Policy, evicted: str, name: str) -> None:
+    """It would find nothing, however long one looks; in the words of the API."""
+    done = policy("decisions", "--workload", name, "--db", evicted)
+    assert (done.status, done.out, done.err) == (1, "", f"`{name}` is not namespace/Kind/name\n")
+
+
 # --- could it have been avoided? -----------------------------------------------------------------
 
 

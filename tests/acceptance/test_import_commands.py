@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.acceptance.commands import Policy, a_node, a_pod
@@ -45,6 +46,21 @@ def test_prune_removes_what_the_file_lacks(policy: Policy, dump: Path, database_
     dump.write_text(json.dumps([a_pod("shop/a", "n1", 0, 2, "2026-11-20T10:00:00Z")]))
     done = policy("import", dump, "--prune", "--db", database_url, "-o", "csv")
     assert done.out.splitlines()[1:] == ["Pod,0,0,1,3"]
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_a_cluster_that_no_address_can_name_is_refused(
+    policy: Policy, dump: Path, database_url: str, name: str
+) -> None:
+    """Clients leave such a part out of addresses; nothing is imported, and no environment made."""
+    imported = policy("import", dump, "--cluster", name, "--db", database_url)
+    policy("import", dump, "--db", database_url)
+    created = policy("env", "create", name, "--db", database_url)
+    advice = "it means a folder in addresses, and clients leave it out of them"
+    assert [(done.status, done.out, done.err) for done in (imported, created)] == [
+        (1, "", f"{what} cannot have the name `{name}`\n  help: {advice}\n")
+        for what in ("a cluster", "an environment")
+    ]
 
 
 def test_clusters_are_kept_apart(policy: Policy, dump: Path, database_url: str) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from policy.audit.rule_sets import canonical_of
 from policy.rules import RuleSet
 from policy.scheduling.cycle import Scheduler
-from policy.store import Store
+from policy.store import InvalidValue, Store
 from policy.store.journal import StoreJournal
 from tests.acceptance.commands import Policy
 from tests.support import serving
@@ -110,6 +111,23 @@ def test_either_name_finds_the_decisions(
 
 SHORT = "`sha256:637` is too short for the beginning of a digest"
 LONGER = "give `sha256:` and 4 to 64 of its hexadecimal digits, in lower case"
+
+
+def test_a_shipped_rule_set_is_found_by_its_digest(policy: Policy, tmp_path: Path, db: str) -> None:
+    """Whole, it needs no database; the beginning of one may be that of a stored one, too."""
+    digest = RuleSet.load("kube-1.14").digest
+    text = policy("rules", "show", "kube-1.14").out
+    for wanted, at in ((digest, tmp_path / "none.db"), (digest[:15], db)):
+        done = policy("rules", "show", wanted, "--db", at)
+        assert (done.status, done.out, done.err) == (0, text, f"{digest}\n")
+
+
+def test_a_digest_that_several_begin_with_is_refused() -> None:
+    """A shipped rule set and one of the database are looked for together."""
+    digest = RuleSet.load("kube-1.14").digest
+    with pytest.raises(InvalidValue, match="is the beginning of more than one digest"):
+        canonical_of(digest[:12], lambda _: "another")
+    assert canonical_of(digest, lambda _: "another") == RuleSet.load("kube-1.14").canonical
 
 
 @pytest.mark.parametrize(

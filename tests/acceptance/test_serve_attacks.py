@@ -449,7 +449,7 @@ def test_a_form_of_another_token_is_refused(service: Serving, secrets: dict[str,
 
 def test_a_link_is_one_address(tmp_path: Path, sqlite_template: Path) -> None:
     """Also where a cluster has a name that no head may hold as it is."""
-    db, name = str(tmp_path / "policy.db"), "日本 <b>\r\nSet-Cookie: a=b"
+    db, name = str(tmp_path / "policy.db"), "日本 <b>/../\r\nSet-Cookie: a=b"
     shutil.copy(sqlite_template, db)
     with Store.open(serving.filled(db)) as store:
         for pods in (("a",), ("a", "b")):
@@ -458,6 +458,7 @@ def test_a_link_is_one_address(tmp_path: Path, sqlite_template: Path) -> None:
     service = serving.serve(db, tmp_path)
     service.ready()
     path = f"/api/v1/clusters/{quote(name, safe='')}/revisions"
+    assert "%2F" in path
     first = service.get(f"{path}?limit=1")
     target = first.headers["Link"].removesuffix('>; rel="next"').removeprefix("<")
     second = service.get(target)

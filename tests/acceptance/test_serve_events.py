@@ -7,7 +7,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from http.client import HTTPConnection
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -122,6 +124,36 @@ def test_a_smaller_number_that_is_committed_later_is_an_event(service: Serving, 
             ("2-0,eu%2Fwest%201:3-0", CLUSTERS[1], 3),
             ("2-0,eu%2Fwest%201:4-0", CLUSTERS[1], 4),
         ]
+
+
+def test_an_id_of_a_long_name_is_taken_again(service: Serving, url: str) -> None:
+    """Each character of it may take twelve of the id."""
+    name = "\N{SLICE OF PIZZA}" * 250
+    with Store.open(url) as store:
+        parts = objects(a_node("n1").cpu(4), a_pod("web").priority(1).cpu(1))
+        store.record.import_objects(name, parts, at_ms=serving.NOW_MS, source="test")
+    for _ in range(2):
+        record(url, name)
+    with stream(service, "1-0") as found:
+        first, second = next(found), next(found)
+    assert [(cluster, number) for _, cluster, number in (first, second)] == [(name, 2), (name, 3)]
+    with stream(service, first[0]) as again:
+        assert next(again) == second
+
+
+def test_head_leaves_the_connection_free(service: Serving) -> None:
+    """Its answer is the head alone, and ends."""
+    connection = HTTPConnection("127.0.0.1", urlsplit(service.url).port, timeout=30)
+    found = []
+    for method, path in (("HEAD", "/api/v1/events"), ("GET", "/api/v1/queries")):
+        connection.request(method, path)
+        answer = connection.getresponse()
+        found.append((answer.status, answer.getheader("content-type"), answer.read() == b""))
+    connection.close()
+    assert found == [
+        (200, "text/event-stream; charset=utf-8", True),
+        (200, "application/json", False),
+    ]
 
 
 def test_more_events_than_are_read_at_once(service: Serving, url: str) -> None:

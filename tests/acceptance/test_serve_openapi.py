@@ -22,6 +22,8 @@ from policy.store.journal import StoreJournal
 from tests.acceptance.test_serve_group_viewers import fill
 from tests.acceptance.test_serve_sessions import hold
 from tests.support import serving
+from tests.support.builders import a_node, a_pod, objects
+from tests.support.groups import a_group, of_group
 from tests.support.live import LIVE
 from tests.support.page_text import table
 from tests.support.serving import Serving, preempts
@@ -51,6 +53,15 @@ def service(tmp_path_factory: pytest.TempPathFactory, tokens: dict[str, str]) ->
             scheduler.decide(pod)
         store.record.create_environment("gangs", "default", at_ms=serving.NOW_MS, actor="test")
         serving.activate(store, "kube-1.36-groups", environment="gangs")
+        fits = objects(
+            a_node("n1").cpu(4),
+            a_group("fits", priority=1, least=2),
+            *(of_group(a_pod(f"fits-{i}").cpu(1), "fits") for i in (0, 1)),
+        )
+        store.record.import_objects("room", fits, at_ms=serving.NOW_MS, source="test")
+        journal = StoreJournal(store, "room", actor="ann", clock=lambda: serving.NOW_MS)
+        rules = RuleSet.load("kube-1.36-groups")
+        Scheduler(journal, rules, clock=lambda: serving.NOW_MS, seed=0).decide_group("default/fits")
     hold(db, folder, lab="team-a")
     recorded = [str(LIVE / f"wave-kubelet.{end}.gz") for end in ("initial.json", "jsonl")]
     command = [sys.executable, "-m", "policy", "import", "--db", db, "--cluster", "real"]
@@ -193,6 +204,14 @@ def test_every_answer_is_described(checked: Checked, tokens: dict[str, str]) -> 
     checked(token, "/what-if", body={"environment": "prod", "removed_nodes": ["n1"]})
     checked(token, "/compare", body={"rules": "kube-1.20", "ids": [1, 2, 3], "groups": [1, 2]})
     checked(token, "/compare", body={"rules": "kube-1.20", "newest": 10})
+    started = checked(token, "/groups?outcome=scheduled").json()["groups"]
+    numbers = [1, *(one["id"] for one in started)]
+    cycles = {"rules": "kube-1.36-groups", "groups": numbers}
+    compared = checked(token, "/compare", body=cycles).json()["decisions"]
+    assert [(one["change"], one["after"]["bound"]) for one in compared] == [
+        ("same", []),
+        ("same", [["default/fits-0", "n1"], ["default/fits-1", "n1"]]),
+    ]
     for path in ("/environments", "/rule-sets", "/ledger", "/queries"):
         checked(token, path)
     change = {"rules": "kube-1.20", "reason": "for a test"}
@@ -243,6 +262,8 @@ def test_lists_name_their_next_page_until_the_last(
     token = tokens["operator"]
     for path, key in lists.items():
         whole = checked(token, path, cluster="default").json()[key]
+        full = checked(token, f"{path}?limit={len(whole)}", cluster="default")
+        assert (full.json()[key], "next" in full.links) == (whole, False)
         found: list[Any] = []
         answer = checked(token, f"{path}?limit=1", cluster="default")
         while answer.json()[key]:
@@ -253,6 +274,20 @@ def test_lists_name_their_next_page_until_the_last(
             answer = checked.service.client.get(url, headers=bearer(token))
         assert found == whole
         assert len(found) > 1 or key == "revisions"
+
+
+@pytest.mark.parametrize("page", ["decisions", "observed", "groups", "sessions"])
+def test_a_page_that_is_full_may_be_the_last(
+    checked: Checked, tokens: dict[str, str], page: str
+) -> None:
+    """It leads to an older one only where something is on that."""
+    token, name = tokens["operator"], {"observed": "observations"}.get(page, page)
+    count = len(checked(token, f"/{name}").json()[name])
+    texts = [
+        checked.service.get(f"/{page}?limit={limit}", headers=bearer(token)).text
+        for limit in (count, count - 1)
+    ]
+    assert ['<a rel="next"' in text for text in texts] == [False, True]
 
 
 def test_what_was_read_before_is_not_sent_again(
@@ -282,6 +317,34 @@ def test_what_was_read_before_is_not_sent_again(
         )
         found[path] = "immutable" in kept
     assert found == {**dict.fromkeys(forever, True), **dict.fromkeys(others, False)}
+
+
+def test_another_method_is_refused_with_those_that_there_are(
+    service: Serving, described: dict[str, Any], tokens: dict[str, str]
+) -> None:
+    """Of every path, also below a name that may hold slashes."""
+    names = {"id": "1", "name": "prod", "other": "b", "cluster": "default", "kind": "invalid"}
+    found, wanted = {}, {}
+    for path, told in described["paths"].items():
+        allowed = {method.upper() for method in told}
+        allowed |= {"HEAD"} if "GET" in allowed else set()
+        for method in {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} - allowed:
+            url = service.url + path.format(**names)
+            answer = service.client.request(method, url, headers=bearer(tokens["operator"]))
+            given = answer.headers.get("allow", "").split(", ")
+            found[method, path] = (answer.status_code, sorted(given))
+            wanted[method, path] = (405, sorted(allowed))
+    assert found == wanted
+
+
+def test_the_type_of_a_body_has_no_case(service: Serving, tokens: dict[str, str]) -> None:
+    """And may have parameters."""
+    headers = bearer(tokens["viewer"])
+    statuses = [
+        service.post("/api/v1/sql", {"sql": "SELECT 1"}, headers={**headers, "Content-Type": kind})
+        for kind in ("Application/JSON; charset=utf-8", "text/json")
+    ]
+    assert [answer.status_code for answer in statuses] == [200, 415]
 
 
 def test_writes_take_a_key(described: dict[str, Any]) -> None:

@@ -29,12 +29,14 @@ COUNT = 12  # decisions
 
 @pytest.fixture(scope="module")
 def db(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> str:
-    """Environment `prod` with rules, `empty` without any, and decisions."""
+    """Environment `prod` with rules, `empty` without any, two revisions, and decisions."""
     path = str(tmp_path_factory.mktemp("problems") / "policy.db")
     shutil.copy(sqlite_template, path)
     with Store.open(path) as store:
         parts = objects(a_node("n1").cpu(4), a_pod("web").priority(1).cpu(1))
         store.record.import_objects("default", parts, at_ms=serving.NOW_MS, source="test")
+        later_parts = objects(a_pod("zoo").priority(1).cpu(1))
+        store.record.import_objects("default", later_parts, at_ms=serving.NOW_MS, source="test")
         for name in ("prod", "empty"):
             store.record.create_environment(name, "default", at_ms=serving.NOW_MS, actor="test")
         serving.activate(store, "kube-1.36")
@@ -179,6 +181,88 @@ def test_what_is_wrong_is_said_in_words(
     assert problem(asked(service, path, body)) == (400, "invalid", detail)
 
 
+TWICE = "the key stands more than once"
+NO_VALUE = "neither a text, nor a whole number of 64 bits, nor null"
+NO_NUMBER = "not a whole number"
+PROD = '{"environment": "prod", '
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field", "message"),
+    [
+        (
+            "/environments/prod/activations",
+            '{"rules": "kube-1.14", "rules": "kube-1.20", "reason": "x"}',
+            "rules",
+            TWICE,
+        ),
+        (
+            "/environments/prod/activations",
+            r'{"rules": "kube-1.14", "r\u0075les": "kube-1.20", "rules": "x", "reason": "x"}',
+            "rules",
+            TWICE,
+        ),
+        (
+            "/decide",
+            PROD + '"manifest": {"metadata": {"name": "a", "name": "b"}}}',
+            "manifest.metadata.name",
+            TWICE,
+        ),
+        (
+            "/what-if",
+            PROD + '"manifests": [{}, {"a b": 1, "a b": 1}]}',
+            'manifests[1]["a b"]',
+            TWICE,
+        ),
+        ("/sql", '{"sql": "SELECT :a", "parameters": {"a": 1.5}}', "parameters.a", NO_VALUE),
+        ("/sql", '{"sql": "SELECT :a", "parameters": {"a": true}}', "parameters.a", NO_VALUE),
+        ("/sql", f'{{"sql": "x", "parameters": {{"a": {2**63}}}}}', "parameters.a", NO_VALUE),
+        (
+            "/sql",
+            f'{{"sql": "x", "parameters": {{"a": "{"x" * 10_001}"}}}}',
+            "parameters.a",
+            "longer than 10000 characters",
+        ),
+        ("/sql", '{"sql": "SELECT 1", "limit": true}', "limit", NO_NUMBER),
+        ("/sql", '{"sql": "SELECT 1", "limit": "5"}', "limit", NO_NUMBER),
+        ("/sql", '{"sql": 1}', "sql", "not a text"),
+        ("/sql", "[]", "", "not an object"),
+        ("/compare", '{"rules": "kube-1.20", "newest": "5"}', "newest", NO_NUMBER),
+        ("/compare", '{"rules": "kube-1.20", "ids": [1, "1"]}', "ids[1]", NO_NUMBER),
+        ("/decide", PROD + '"manifest": "web"}', "manifest", "not an object"),
+        (
+            "/what-if",
+            PROD + '"priority_classes": {"gold": 3000000000}}',
+            "priority_classes.gold",
+            "not less than 2147483648",
+        ),
+        ("/decisions?limit=1_0", "", "limit", NO_NUMBER),
+        ("/decisions?limit=5.0", "", "limit", NO_NUMBER),
+        ("/decisions?limit=%205", "", "limit", NO_NUMBER),
+        ("/decisions?limit=%2B5", "", "limit", NO_NUMBER),
+        ("/decisions?limit=-5", "", "limit", "less than 1"),
+        ("/decisions?after=" + "1" * 5000, "", "after", "a number of too many digits"),
+        ("/clusters/default/state?revision=1_0", "", "revision", NO_NUMBER),
+    ],
+)
+def test_one_error_is_said_of_one_field(
+    service: Serving, path: str, body: str, field: str, message: str
+) -> None:
+    """Where it is, and what it has to be; nothing is made of a value that the schema forbids."""
+    url = f"{service.url}/api/v1{path}"
+    headers = {"Content-Type": "application/json"}
+    answer = service.client.request(
+        "POST" if body else "GET", url, content=body or None, headers=headers if body else {}
+    )
+    place = "body" if body else "query"
+    told = answer.json()
+    assert (answer.status_code, told["errors"], told["detail"]) == (
+        400,
+        [{"in": place, "field": field, "message": message}],
+        f"{place}: `{field}`: {message}" if field else f"{place}: {message}",
+    )
+
+
 def numbers(answer: httpx.Response) -> list[int]:
     return [json.loads(line)["id"] for line in answer.text.splitlines()]
 
@@ -203,8 +287,8 @@ def test_revisions_have_pages(service: Serving) -> None:
     """Each names the next one, down to the first revision."""
     with_one = asked(service, "/clusters/default/revisions?limit=1")
     behind = asked(service, "/clusters/default/revisions?after=1")
-    assert [one["revision"] for one in with_one.json()["revisions"]] == [1]
-    assert with_one.links["next"]["url"] == "/api/v1/clusters/default/revisions?limit=1&after=1"
+    assert [one["revision"] for one in with_one.json()["revisions"]] == [2]
+    assert with_one.links["next"]["url"] == "/api/v1/clusters/default/revisions?limit=1&after=2"
     assert (behind.json(), "link" in behind.headers) == ({"revisions": []}, False)
 
 
@@ -212,8 +296,11 @@ def test_the_next_page_of_an_instant_is_of_its_revision(service: Serving) -> Non
     """Of a state, the next page is of the same revision, whatever was asked for first."""
     first = asked(service, "/clusters/default/state?at=2030-01-01T00:00:00Z&limit=1")
     url = first.links["next"]["url"]
-    assert url == "/api/v1/clusters/default/state?limit=1&after=default%2Fweb&revision=1"
-    assert service.get(url).json() == {"revision": 1, "pods": []}
+    assert url == "/api/v1/clusters/default/state?limit=1&after=default%2Fweb&revision=2"
+    second = service.get(url)
+    told = second.json()
+    assert (told["revision"], [pod["metadata"]["name"] for pod in told["pods"]]) == (2, ["zoo"])
+    assert "link" not in second.headers
 
 
 @pytest.mark.parametrize("role", ["", "extender", "viewer"])

@@ -52,8 +52,8 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def db(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> str:
     """One preemption of a pod that `protected` keeps, decided by kube-1.36, and one pod more.
 
-    Environments: prod, in which kube-1.36 is active after rules of one's own; team/blue, in which
-    nothing is; batch, which holds rules of sessions.
+    Environments: prod, in which kube-1.36 is active after rules of one's own; team/blue and
+    by-digest, in which nothing is; batch, which holds rules of sessions.
     """
     path = str(tmp_path_factory.mktemp("rules") / "policy.db")
     shutil.copy(sqlite_template, path)
@@ -65,7 +65,7 @@ def db(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> str:
     )
     with Store.open(path) as store:
         store.record.import_objects("default", cluster, at_ms=serving.NOW_MS, source="test")
-        for name in ("prod", "team/blue", "batch"):
+        for name in ("prod", "team/blue", "batch", "by-digest"):
             store.record.create_environment(name, "default", at_ms=serving.NOW_MS, actor="test")
         store.record.activate(
             "prod", rules=OWN, reason="own", source="own.yaml", at_ms=serving.NOW_MS, actor="test"
@@ -127,6 +127,25 @@ def test_what_the_command_lists_is_listed(service: Serving, policy: Policy) -> N
     assert links == [*(one["name"] for one in shipped), OWN.digest.replace(":", "%3A")]
 
 
+def test_what_is_listed_is_found_by_its_digest(service: Serving) -> None:
+    """Shipped rule sets, too, that no environment and no decision of the database has."""
+    listed = api(service, "/rule-sets")["rule_sets"]
+    found = [api(service, f"/rule-sets/{one['digest']}") for one in listed]
+    assert [(one["name"], one["digest"]) for one in found] == [
+        (one["name"].rpartition("/")[2], one["digest"]) for one in listed
+    ]
+    digest = RuleSet.load("kube-1.14").digest
+    assert api(service, f"/rule-sets/{digest[:17]}/uses") == {
+        "digest": digest,
+        "days": [7, 90, None],
+        "decisions": [0, 0, 0],
+        "rules": [],
+    }
+    change = {"rules": digest, "reason": "for a test"}
+    made = post(service, "/environments/by-digest/activations", change)
+    assert (made.status_code, made.json()["rule_set"]) == (201, "kube-1.14")
+
+
 def test_names_may_hold_a_slash(service: Serving) -> None:
     """Written out or quoted, also where something follows the name."""
     digest = RuleSet.load("environments/prod").digest
@@ -137,6 +156,19 @@ def test_names_may_hold_a_slash(service: Serving) -> None:
         assert page(service, f"/rules/{name}")[0] == 200
     changes = api(service, "/rule-sets/kube-1.36/diff/environments/prod")["changes"]
     assert "victims.maxVictims" in [one["section"] for one in changes]
+
+
+def test_clusters_with_a_slash_are_reached(service: Serving, db: str) -> None:
+    """In either writing of the name, whatever is asked of them."""
+    with Store.open(db) as store:
+        parts = objects(a_node("n0"))
+        store.record.import_objects("eu/west", parts, at_ms=serving.NOW_MS, source="test")
+    for name in ("eu/west", "eu%2Fwest"):
+        assert [
+            len(api(service, f"/clusters/{name}/state?kind=nodes")["nodes"]),
+            len(api(service, f"/clusters/{name}/revisions")["revisions"]),
+            api(service, f"/clusters/{name}/verify")["cluster"],
+        ] == [1, 1, "eu/west"]
 
 
 def test_environments_with_a_slash_are_reached(service: Serving) -> None:

@@ -290,6 +290,7 @@ def test_long_sessions_are_read_page_by_page(
         pages = followed(started, tokens["all"], "/sessions/1")
         own = followed(started, tokens["lab"], mine)
         effects = followed(started, tokens["all"], "/sessions/1?show=effects")
+        last = followed(started, tokens["all"], "/sessions/1?after=248")
     finally:
         assert started.stop() == 0
     assert "Steps: 449, 200 to a page" in first
@@ -299,6 +300,7 @@ def test_long_sessions_are_read_page_by_page(
         "/sessions/1?after=199",
         "/sessions/1?after=399",
     ]
+    assert [(len(rows), address) for rows, address in last] == [(200, "")]
     assert [len(rows) for rows, _ in effects] == [200, 23]
     assert [len(rows) for rows, _ in own] == [200, 23]
     assert [row[0] for rows, _ in own for row in rows] == [str(i) for i in range(1, 224)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from decimal import Decimal
 
 import pytest
 
@@ -15,7 +14,7 @@ from policy.server.pages.rendering import lines
 
 def test_bars_stand_on_zero() -> None:
     """In the order of the rows; one below zero hangs, one without a number is left out."""
-    rows = [("a", 4), ("b", Decimal("-4")), ("c", None), ("d", 2.0), ("e", math.inf)]
+    rows = [("a", 4), ("b", -4), ("c", None), ("d", 2.0), ("e", math.inf)]
     assert chart(("name", "n"), rows, x="name", y="n", kind="bar") == Chart(
         kind="bar",
         label="n by name: 3 rows in their order, from -4 to 4",

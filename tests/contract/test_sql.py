@@ -197,6 +197,29 @@ def test_parameters_are_bound(store):
     ]
 
 
+def test_numbers_are_the_same_on_both_databases(store):
+    """Also of Postgres' `numeric`, which sums, means and literals are there."""
+    (found,) = rows(
+        store,
+        "SELECT sum(n) AS sum, avg(n) AS mean, 1.5 AS literal, 2.0 AS whole, -sum(n) AS below,"
+        " 9223372036854775807 AS most, 12345678901234567890 AS beyond"
+        " FROM (SELECT valid_from AS n FROM nodes WHERE valid_from = 1) AS one",
+    )
+    count = rows(store, "SELECT count(*) AS n FROM nodes WHERE valid_from = 1")[0]["n"]
+    expected = {
+        "sum": count,
+        "mean": 1.0,
+        "literal": 1.5,
+        "whole": 2.0,
+        "below": -count,
+        "most": 2**63 - 1,
+        "beyond": 12345678901234567890.0,
+    }
+    assert [(k, type(v), v) for k, v in found.items()] == [
+        (k, type(v), v) for k, v in expected.items()
+    ]
+
+
 def test_a_wrong_query_is_explained(store):
     """The database's own words, and help where a parameter lacks."""
     with (

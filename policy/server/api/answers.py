@@ -882,8 +882,22 @@ class Supposed(_Answer):
     lost: Annotated[list[PodName], Meta(description="Pods of removed nodes that do not come back.")]
 
 
+MemberNode: TypeAlias = Annotated[tuple[str, str], Meta(description="A member and its node.")]
 ComparedResult: Any = _made(
-    "What a decision came to.", "ComparedResult", _fields(DecisionResult), {"outcome": str}
+    "What a decision, or the cycle of a pod group, came to.",
+    "ComparedResult",
+    _fields(DecisionResult),
+    {
+        "outcome": str,
+        "bound": (
+            Annotated[list[MemberNode], Meta(description="Of a cycle: members that start.")]
+            | UnsetType
+        ),
+        "nominated": (
+            Annotated[list[MemberNode], Meta(description="Of a cycle: members that wait for room.")]
+            | UnsetType
+        ),
+    },
 )
 
 

@@ -29,9 +29,7 @@ _KEEP_ALIVE_SECONDS: Final = 15.0
 _AT_ONCE: Final = 100
 """Events of a kind that are read at once."""
 _NUMBER: Final = "[0-9]{1,18}"
-_EVENT_ID: Final = re.compile(
-    rf"{_NUMBER}(-{_NUMBER})?(,[A-Za-z0-9_.~%-]{{1,759}}:{_NUMBER}-{_NUMBER})*"
-)
+_EVENT_ID: Final = re.compile(rf"{_NUMBER}(-{_NUMBER})?(,[A-Za-z0-9_.~%-]+:{_NUMBER}-{_NUMBER})*")
 
 
 class Position(NamedTuple):

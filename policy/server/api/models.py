@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+import re
+from typing import Annotated, Any, Final, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticKnownError
 
 NAME = Field(min_length=1, max_length=253)
 
@@ -13,15 +23,44 @@ _POD: Final = "namespace/name; without a namespace it is in `default`."
 _INSTANT: Final = "RFC 3339, `yesterday 14:02`, or `7d` before now"
 
 
+_LONGEST: Final = 10_000
+"""Characters of a text."""
+_WHOLE: Final = re.compile("-?[0-9]+")
+
+
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", str_max_length=10_000)
+    model_config = ConfigDict(extra="forbid", str_max_length=_LONGEST)
 
 
-class NoParameters(_Strict):
+class _Body(_Strict):
+    """JSON: every value has the type that the schema says, and none is made of another."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class _Query(_Strict):
+    """Parameters of an address: texts, of which numbers are made."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _digits(cls, value: Any, info: ValidationInfo) -> Any:
+        # Python also takes `1_0`, `5.0` and ` 5` for whole numbers.
+        assert info.field_name is not None  # of a validator of fields
+        kind = cls.model_fields[info.field_name].annotation
+        if (
+            int in (kind, *get_args(kind))
+            and isinstance(value, str)
+            and not _WHOLE.fullmatch(value)
+        ):
+            raise PydanticKnownError("int_parsing")
+        return value
+
+
+class NoParameters(_Query):
     """Nothing."""
 
 
-class _OfTime(_Strict):
+class _OfTime(_Query):
     """Of which cluster, and made for which time."""
 
     cluster: str | None = Field(
@@ -105,7 +144,7 @@ class DecisionsQuery(DecisionsExportQuery):
     limit: int = Field(100, ge=1, le=1000, description="At most so many.")
 
 
-class OverviewQuery(_Strict):
+class OverviewQuery(_Query):
     """Of which time, and which cluster."""
 
     cluster: str | None = Field(
@@ -114,7 +153,7 @@ class OverviewQuery(_Strict):
     days: int = Field(1, ge=1, le=366, description="Up to the end of the hour that has begun.")
 
 
-class ObservationsExportQuery(_Strict):
+class ObservationsExportQuery(_Query):
     """Which preemptions of clusters' own schedulers, newest first."""
 
     cluster: str | None = Field(
@@ -194,11 +233,11 @@ class CyclesQuery(CyclesExportQuery):
     limit: int = Field(50, ge=1, le=500, description="At most so many.")
 
 
-class NodeQuery(_Strict):
+class NodeQuery(_Query):
     node: str = Field(min_length=1, max_length=253)
 
 
-class StateQuery(_Strict):
+class StateQuery(_Query):
     """Which state: the newest, or the one at a revision or an instant."""
 
     kind: Literal["pods", "nodes"] = "pods"
@@ -218,7 +257,7 @@ class StateQuery(_Strict):
         return self
 
 
-class RevisionsQuery(_Strict):
+class RevisionsQuery(_Query):
     """Which revisions of the state, newest first."""
 
     limit: int = Field(200, ge=1, le=1000, description="At most so many.")
@@ -227,22 +266,22 @@ class RevisionsQuery(_Strict):
     )
 
 
-class Activation(_Strict):
+class Activation(_Body):
     """Make a rule set the active one."""
 
     rules: str = Field(
-        max_length=253, min_length=1, description="Name of a shipped rule set, or a stored digest."
+        max_length=253, min_length=1, description="Name of a shipped rule set, or a digest."
     )
     reason: str = Field(min_length=1, max_length=2000, description="Why; kept in the ledger.")
 
 
-class Rollback(_Strict):
+class Rollback(_Body):
     """Go back to the rule set that was active before."""
 
     reason: str = Field(min_length=1, max_length=2000, description="Why; kept in the ledger.")
 
 
-class DryRunRequest(_Strict):
+class DryRunRequest(_Body):
     """Decide for a pod; nothing is recorded or changed."""
 
     environment: str = NAME
@@ -260,7 +299,7 @@ class DryRunRequest(_Strict):
         return self
 
 
-class WhatIf(_Strict):
+class WhatIf(_Body):
     """Suppose a change; nothing is recorded or changed."""
 
     environment: str = NAME
@@ -286,14 +325,28 @@ class WhatIf(_Strict):
 
 Number = Annotated[int, Field(ge=1, le=2**62)]
 """Of a row."""
-SqlInteger = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+
+
+def _sql_value(value: Any) -> Any:
+    """Refuse what no parameter may be, in one sentence and not in one for each type."""
+    if isinstance(value, str) and len(value) > _LONGEST:
+        raise PydanticKnownError("string_too_long", {"max_length": _LONGEST})
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if value is None or isinstance(value, str) or (whole and -(2**63) <= value < 2**63):
+        return value
+    raise ValueError("neither a text, nor a whole number of 64 bits, nor null")
+
+
+SqlValue = Annotated[
+    str | Annotated[int, Field(ge=-(2**63), lt=2**63)] | None, BeforeValidator(_sql_value)
+]
 
 
 MOST_JUDGED: Final = 500
 """Newest decisions that are judged at once."""
 
 
-class CompareRequest(_Strict):
+class CompareRequest(_Body):
     """Judge recorded decisions by other rules."""
 
     rules: str = Field(min_length=1, max_length=253)
@@ -327,9 +380,9 @@ class CompareRequest(_Strict):
         return self
 
 
-class Query(_Strict):
+class Query(_Body):
     """One statement that reads."""
 
     sql: str = Field(min_length=1, max_length=10_000)
-    parameters: dict[str, str | SqlInteger | None] = Field(default_factory=dict)
+    parameters: dict[str, SqlValue] = Field(default_factory=dict)
     limit: int = Field(1000, ge=1, le=10_000)

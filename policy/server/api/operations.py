@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote, urlencode
@@ -13,8 +13,12 @@ import msgspec
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
+from starlette.types import Scope
 
+from policy.manifests import odd
+from policy.manifests.fields import child
+from policy.manifests.problems import shown
 from policy.server.api.idempotency import once
 from policy.server.api.models import NoParameters
 from policy.server.api.result import ApiResult
@@ -25,8 +29,8 @@ from policy.server.security.tokens import Role
 from policy.server.service import PolicyService
 
 BASE: Final = "/api/v1"
-_NAME: Final = re.compile(r"\{(name|other)\}")
-"""Parameters that may hold slashes, as names of environments and of their shipped rules do."""
+_NAME: Final = re.compile(r"\{(name|other|cluster)\}")
+"""Parameters that may hold slashes, as names of clusters and environments, and of rules, do."""
 IMMUTABLE: Final = "private, max-age=31536000, immutable"
 IF_MATCH: Final = "If-Match"
 
@@ -115,7 +119,23 @@ def route(operation: ApiOperation, service: PolicyService, access: Access) -> Ro
         return _response(request, operation, result)
 
     path = _NAME.sub(r"{\1:path}", BASE + operation.path)
-    return Route(path, endpoint, methods=[operation.method], name=operation.name)
+    return _OwnPath(path, endpoint, methods=[operation.method], name=operation.name)
+
+
+class _OwnPath(Route):
+    """The only operation of its path: for another method there is none, and no route behind it.
+
+    What is below a name would otherwise be found as a name that holds slashes.
+    """
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **more: Any) -> None:
+        super().__init__(path, endpoint, **more)
+        # Names may hold line ends, too.
+        self.path_regex = re.compile(self.path_regex.pattern, re.DOTALL)
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        match, found = super().matches(scope)
+        return (Match.FULL if match is Match.PARTIAL else match), found
 
 
 def query_of(
@@ -144,13 +164,16 @@ async def _body(operation: ApiOperation, request: Request) -> BaseModel | None:
     if operation.body is None:
         return None
     kind = request.headers.get("content-type", "").partition(";")[0].strip()
-    if kind != "application/json":
+    if kind.lower() != "application/json":
         raise Failure(415, "bad-request", "the body has to be `application/json`")
     content = await body_of(request)
     try:
         value = msgspec.json.decode(content)
+        repeated = odd.repeated(content, value)
     except (msgspec.DecodeError, RecursionError) as exc:
         raise Failure(400, "bad-request", f"the body is not JSON: {exc}") from exc
+    if repeated:
+        raise _invalid("body", [(one.field, one.message) for one in repeated])
     if any("\0" in text for text in _texts(value)):
         raise Failure(400, "bad-request", f"the body holds {NUL}")
     return _validated(operation.body, value, "body")
@@ -178,19 +201,28 @@ def _validated(model: type[BaseModel], value: Any, where: str) -> BaseModel:
     try:
         return model.model_validate(value)
     except ValidationError as exc:
-        errors = [
-            {
-                "in": where,
-                "field": ".".join(map(str, e["loc"])),
-                "message": _words(e, where),
-            }
-            for e in exc.errors(include_url=False, include_input=False)
-        ]
-        first = errors[0]
-        # What is wrong with several fields together is about none of them.
-        field = f"`{first['field']}`: " if first["field"] else ""
-        told = f"{where}: {field}{first['message']}"
-        raise Failure(400, "invalid", told, field=first["field"], errors=errors) from exc
+        found = exc.errors(include_url=False, include_input=False)
+        raise _invalid(where, [(_field(e["loc"]), _words(e, where)) for e in found]) from exc
+
+
+def _invalid(where: str, found: Sequence[tuple[str, str]]) -> Failure:
+    """found: fields, and what is wrong with each."""
+    field, message = found[0]
+    # What is wrong with several fields together is about none of them.
+    told = f"{where}: `{field}`: {message}" if field else f"{where}: {message}"
+    errors = [{"in": where, "field": field, "message": message} for field, message in found]
+    return Failure(400, "invalid", told, field=field, errors=errors)
+
+
+def _field(place: Iterable[str | int]) -> str:
+    """`ids[0]` or `parameters.a`, as manifests have it."""
+    found = ""
+    for part in place:
+        if isinstance(part, int):
+            found += f"[{part}]"
+        else:
+            found = child(found, shown(part)) if found else shown(part)
+    return found
 
 
 def _words(error: Mapping[str, Any], where: str) -> str:
@@ -203,18 +235,24 @@ def _words(error: Mapping[str, Any], where: str) -> str:
             return "it is missing"
         case "literal_error":
             return f"not one of {context['expected'].replace(chr(39), '`')}"
-        case "int_parsing" | "int_type" | "int_from_float":
+        case "int_parsing" | "int_type":
             return "not a whole number"
-        case "bool_parsing" | "bool_type":
-            return "neither `true` nor `false`"
+        case "int_parsing_size":
+            return "a number of too many digits"
         case "string_type":
             return "not a text"
         case "list_type":
             return "not a list"
+        case "dict_type" | "model_type":
+            return "not an object"
         case "greater_than_equal":
             return f"less than {context['ge']}"
         case "less_than_equal":
             return f"more than {context['le']}"
+        case "greater_than":
+            return f"not more than {context['gt']}"
+        case "less_than":
+            return f"not less than {context['lt']}"
         case "string_too_long":
             return f"longer than {context['max_length']} characters"
         case "too_long":
@@ -232,8 +270,8 @@ def _response(request: Request, operation: ApiOperation, result: ApiResult) -> R
     if result.next:
         kept = {k: v for k, v in request.query_params.items() if k not in result.next}
         given = {k: v for k, v in result.next.items() if v is not None}
-        # Not of `request.url`, which leaves line ends out.
-        path = quote(request.scope["path"])
+        # As it was sent: a slash of a name is none of the address.
+        path = quote(request.scope["raw_path"], safe="/%")
         target = f"{path}?{urlencode({**kept, **given})}"
         headers["Link"] = f'<{target}>; rel="next"'
     return read(request, result.document, immutable=result.immutable, headers=headers)

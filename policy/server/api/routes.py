@@ -78,9 +78,10 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
             principal = viewer(access, request)
             query = query_of(stream, request)
             lines = await in_thread(exported, principal, query)
-            return StreamingResponse(
+            return _streamed(
+                request,
                 written(lines),
-                media_type=stream.media_type,
+                stream,
                 headers={"Content-Disposition": f'attachment; filename="{name}"'},
             )
 
@@ -95,7 +96,7 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
         following = events.events(
             service, principal, begun, still=lambda: access.principal(request) == principal
         )
-        return StreamingResponse(following, media_type=EVENTS.media_type)
+        return _streamed(request, following, EVENTS)
 
     return [
         Route(f"{BASE}/openapi.json", document),
@@ -113,6 +114,17 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
         Route(BASE + EVENTS.path, stream),
         *(route(operation, service, access) for operation in OPERATIONS),
     ]
+
+
+def _streamed(
+    request: Request,
+    parts: AsyncIterator[bytes],
+    stream: Stream,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """The answer in parts. To HEAD none is made: a server drops them, and events never end."""
+    sent: AsyncIterator[bytes] | Iterator[bytes] = iter(()) if request.method == "HEAD" else parts
+    return StreamingResponse(sent, media_type=stream.media_type, headers=headers)
 
 
 async def _ndjson(lines: Iterator[object]) -> AsyncIterator[bytes]:

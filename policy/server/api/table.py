@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import islice
 from typing import Any, Final
 
@@ -49,11 +50,18 @@ def decisions_wanted(query: models.DecisionsExportQuery, *, now_ms: int) -> dict
 
 
 def _decisions(asked: ApiRequest) -> ApiResult:
-    limit = asked.query.limit
     wanted = decisions_wanted(asked.query, now_ms=asked.service.clock())
-    rows, lines = views.decisions(asked.service, asked.principal, wanted, limit=limit)
-    following = {"after": lines[-1]["id"]} if len(rows) == limit else {}
-    return ApiResult(document={"decisions": lines}, next=following)
+    return _listed(asked, "decisions", views.decisions, wanted)
+
+
+def _listed(
+    asked: ApiRequest, name: str, read: Callable[..., views.Page], wanted: Mapping[str, Any]
+) -> ApiResult:
+    """A page of a list under its name. Raises Failure."""
+    reads = partial(read, asked.service, asked.principal, wanted)
+    page = views.one_page(reads, limit=asked.query.limit)
+    following = {} if page.after is None else {"after": page.after}
+    return ApiResult(document={name: page.lines}, next=following)
 
 
 def _overview(asked: ApiRequest) -> ApiResult:
@@ -122,11 +130,8 @@ def observations_wanted(query: models.ObservationsExportQuery, *, now_ms: int) -
 
 
 def _observations(asked: ApiRequest) -> ApiResult:
-    query = asked.query
-    wanted = observations_wanted(query, now_ms=asked.service.clock())
-    rows, lines = views.observations(asked.service, asked.principal, wanted, limit=query.limit)
-    following = {"after": lines[-1]["id"]} if len(rows) == query.limit else {}
-    return ApiResult(document={"observations": lines}, next=following)
+    wanted = observations_wanted(asked.query, now_ms=asked.service.clock())
+    return _listed(asked, "observations", views.observations, wanted)
 
 
 def _observation(asked: ApiRequest) -> ApiResult:
@@ -153,11 +158,8 @@ def cycles_wanted(query: models.CyclesExportQuery, *, now_ms: int) -> dict[str, 
 
 
 def _cycles(asked: ApiRequest) -> ApiResult:
-    query = asked.query
-    wanted = cycles_wanted(query, now_ms=asked.service.clock())
-    rows, lines = cycles.cycles(asked.service, asked.principal, wanted, limit=query.limit)
-    following = {"after": lines[-1]["id"]} if len(rows) == query.limit else {}
-    return ApiResult(document={"groups": lines}, next=following)
+    wanted = cycles_wanted(asked.query, now_ms=asked.service.clock())
+    return _listed(asked, "groups", cycles.cycles, wanted)
 
 
 def _cycle(asked: ApiRequest) -> ApiResult:
@@ -165,11 +167,8 @@ def _cycle(asked: ApiRequest) -> ApiResult:
 
 
 def _sessions(asked: ApiRequest) -> ApiResult:
-    query = asked.query
-    wanted = sessions_wanted(query, now_ms=asked.service.clock())
-    rows, lines = batch_sessions.sessions(asked.service, asked.principal, wanted, limit=query.limit)
-    following = {"after": lines[-1]["id"]} if len(rows) == query.limit else {}
-    return ApiResult(document={"sessions": lines}, next=following)
+    wanted = sessions_wanted(asked.query, now_ms=asked.service.clock())
+    return _listed(asked, "sessions", batch_sessions.sessions, wanted)
 
 
 def _session(asked: ApiRequest) -> ApiResult:
@@ -261,7 +260,7 @@ def _state(asked: ApiRequest) -> ApiResult:
     behind = ((key, obj) for key, obj in keyed if query.after is None or key > query.after)
     page = list(islice(behind, query.limit))
     following: dict[str, str | int | None] = {}
-    if len(page) == query.limit:
+    if next(behind, None) is not None:
         following = {"after": page[-1][0], "revision": revision, "at": None}
     return ApiResult(
         document={"revision": revision, query.kind: [obj for _, obj in page]}, next=following
@@ -271,9 +270,10 @@ def _state(asked: ApiRequest) -> ApiResult:
 def _revisions(asked: ApiRequest) -> ApiResult:
     query = asked.query
     rows = asked.service.store.state.revisions(
-        asked.path["cluster"], limit=query.limit, before=query.after
+        asked.path["cluster"], limit=query.limit + 1, before=query.after
     )
-    following = {"after": rows[-1].number} if len(rows) == query.limit else {}
+    more, rows = len(rows) > query.limit, rows[: query.limit]
+    following = {"after": rows[-1].number} if more else {}
     told = [
         {
             "revision": row.number,
@@ -558,14 +558,7 @@ OPERATIONS: Final = (
         answers=(answers.EnvironmentList,),
         summary="Environments with their active rule sets.",
     ),
-    ApiOperation(
-        method="GET",
-        path="/environments/{name}",
-        name="getEnvironment",
-        call=_environment,
-        answers=(answers.EnvironmentHistory,),
-        summary="One environment with all its activations, newest first.",
-    ),
+    # Names may hold slashes, so what is below a name comes before the name itself.
     ApiOperation(
         method="POST",
         path="/environments/{name}/activations",
@@ -594,13 +587,20 @@ OPERATIONS: Final = (
     ),
     ApiOperation(
         method="GET",
+        path="/environments/{name}",
+        name="getEnvironment",
+        call=_environment,
+        answers=(answers.EnvironmentHistory,),
+        summary="One environment with all its activations, newest first.",
+    ),
+    ApiOperation(
+        method="GET",
         path="/rule-sets",
         name="listRuleSets",
         call=_rule_sets,
         answers=(answers.RuleSetList,),
         summary="Shipped rule sets of every kind, and those that were active.",
     ),
-    # Names may hold slashes, so what is below a name comes before the name itself.
     ApiOperation(
         method="GET",
         path="/rule-sets/{name}/diff/{other}",

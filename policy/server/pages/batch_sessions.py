@@ -55,11 +55,11 @@ def _one(
     effective: only steps that bound or evicted a pod.
     """
     found = batch_sessions.page_of(service, principal, wanted, effective=effective, after=behind)
-    told, steps = found["told"], found["steps"]
+    told = found["told"]
     address = f"/sessions/{told['id']}"
     kept = {"show": "effects"} if effective else {}
     start = f"{address}?{urlencode(kept)}" if kept else address
-    more = {**kept, "after": steps[-1][0].position} if len(steps) == STEPS else {}
+    more = {} if found["after"] is None else {**kept, "after": found["after"]}
     return {
         **found,
         "ended": session_ended(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, Final
 
 WIDTH: Final = 360
@@ -112,7 +111,7 @@ def _note(rows: int, found: int, drawn: int) -> str:
 
 
 def is_number(value: Any) -> bool:
-    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _words(value: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -105,16 +106,19 @@ def _listed(
 ) -> dict[str, Any]:
     now_ms = service.clock()
     wanted = decisions_wanted(query, now_ms=now_ms)
-    rows, lines = views.decisions(service, principal, wanted, limit=limit)
+    page = views.one_page(
+        partial(views.decisions, service, principal, wanted),
+        limit=limit,
+    )
     older = None
-    if len(rows) == limit:
-        older = "/decisions?" + urlencode({**given, "after": lines[-1]["id"]})
+    if page.after is not None:
+        older = "/decisions?" + urlencode({**given, "after": page.after})
     histogram = None
     if not principal.limited:  # totals are over all namespaces
-        newest_ms = max((row.now_ms for row in rows), default=now_ms)
+        newest_ms = max((row.now_ms for row in page.rows), default=now_ms)
         histogram = _histogram(service, query, wanted, newest_ms=newest_ms)
     return {
-        "lines": lines,
+        "lines": page.lines,
         "older": older,
         "histogram": histogram,
         "since": instant(wanted["since_ms"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -49,16 +50,17 @@ def _found(
     """What the page shows. Raises Failure, NotFound."""
     read = service.store.read
     wanted = {"node": name, "cluster": cluster, "simulated": False}
-    rows, lines = views.decisions(service, principal, wanted, limit=PAGE)
-    others = read.evictions_on(name, cluster=cluster, limit=PAGE)
+    page = views.one_page(partial(views.decisions, service, principal, wanted), limit=PAGE)
+    others = read.evictions_on(name, cluster=cluster, limit=PAGE + 1)
+    more_others, others = len(others) > PAGE, others[:PAGE]
     here = on_node(service.store, name, now_ms=service.clock())
     kept = set(read.kept_simulations().values())
     return {
-        "lines": lines,
-        "more": len(lines) == PAGE,
+        "lines": page.lines,
+        "more": page.after is not None,
         "others": [_line(one) for one in others],
-        "more_others": len(others) == PAGE,
-        **_time_line(rows, others),
+        "more_others": more_others,
+        **_time_line(page.rows, others),
         "found": [
             {**_shown(one), "simulated": one.cluster in kept}
             for one in here

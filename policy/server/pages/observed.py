@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -104,11 +105,11 @@ def observed(
     Who is limited to namespaces sees their part of each, and neither sums nor gaps.
     """
     wanted = observations_wanted(query, now_ms=service.clock())
-    rows, documents = views.observations(service, principal, wanted, limit=most)
+    page = views.one_page(partial(views.observations, service, principal, wanted), limit=most)
     gaps = [] if principal.limited else service.store.read.gaps(query.cluster)
     return {
-        "lines": [_line(one) for one in documents],
-        "older": _address({**given, "after": documents[-1]["id"]}) if len(rows) == most else "",
+        "lines": [_line(one) for one in page.lines],
+        "older": "" if page.after is None else _address({**given, "after": page.after}),
         "gaps": [
             {
                 "kind": gap.kind,
@@ -120,7 +121,7 @@ def observed(
             for gap in gaps[:10]
         ],
         "gap_count": len(gaps),
-        "against": _against(service, rows, rules) if rules else None,
+        "against": _against(service, page.rows, rules) if rules else None,
     }
 
 
@@ -136,7 +137,7 @@ def _line(told: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _against(service: PolicyService, rows: list[ObservationRow], rules: str) -> dict[str, Any]:
+def _against(service: PolicyService, rows: Sequence[ObservationRow], rules: str) -> dict[str, Any]:
     from policy.audit.observed.against import compare, sums, total
 
     with about("rules"):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 from urllib.parse import urlencode
 
 from starlette.requests import Request
@@ -13,21 +14,8 @@ from policy.server.api.operations import ApiOperation, Stream, query_of
 from policy.server.http import Failure, in_thread, of_store
 from policy.server.pages.surface import Pages
 from policy.server.security.access import Principal
-from policy.server.service import PolicyService
-from policy.store import SessionRow, StoreError
-
-
-class _Read(Protocol):
-    """Rows and lines of a list, newest first."""
-
-    def __call__(
-        self,
-        service: PolicyService,
-        principal: Principal,
-        wanted: Mapping[str, Any],
-        *,
-        limit: int,
-    ) -> tuple[Sequence[SessionRow], Sequence[Mapping[str, Any]]]: ...
+from policy.server.views import Page, one_page
+from policy.store import StoreError
 
 
 async def show_list(
@@ -39,7 +27,7 @@ async def show_list(
     operation: ApiOperation,
     export: Stream,
     wanted: Callable[..., dict[str, Any]],
-    read: _Read,
+    read: Callable[..., Page],
     **values: Any,
 ) -> Response:
     """The list; where a filter is wrong, the error in its place, so that it can be mended.
@@ -53,9 +41,11 @@ async def show_list(
     try:
         query: Any = query_of(operation, request, blanks=True)
         filters = wanted(query, now_ms=pages.service.clock())
-        rows, lines = await in_thread(read, pages.service, principal, filters, limit=query.limit)
-        if len(rows) == query.limit:
-            older = f"{path}?{urlencode({**given, 'after': lines[-1]['id']})}"
+        reads = partial(read, pages.service, principal, filters)
+        page = await in_thread(one_page, reads, limit=query.limit)
+        lines = page.lines
+        if page.after is not None:
+            older = f"{path}?{urlencode({**given, 'after': page.after})}"
     except (Failure, StoreError) as exc:
         failure = of_store(exc) if isinstance(exc, StoreError) else exc
         if failure.status >= 500:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -137,8 +138,9 @@ def _decided(looked: _Looked, before: int | None) -> tuple[list[WorkloadHit], in
         "cluster": looked.cluster,
         "simulated": False,
     }
-    rows, lines = views.decisions(looked.service, looked.principal, wanted, limit=PAGE)
-    victims = looked.service.store.read.victims_of([row.id for row in rows])
+    reads = partial(views.decisions, looked.service, looked.principal, wanted)
+    page = views.one_page(reads, limit=PAGE)
+    victims = looked.service.store.read.victims_of([row.id for row in page.rows])
     hits = [
         WorkloadHit(
             now_ms=row.now_ms,
@@ -151,12 +153,12 @@ def _decided(looked: _Looked, before: int | None) -> tuple[list[WorkloadHit], in
             decision=line["id"],
             evicted=_evicted(row) and not victim.already_terminating,
         )
-        for row, line in zip(rows, lines, strict=True)
+        for row, line in zip(page.rows, page.lines, strict=True)
         for victim in victims.get(row.id, ())
         if victim.pod.startswith(f"{namespace}/")
         and name in (victim.owner.partition("/")[2], victim.pod.partition("/")[2])
     ]
-    return hits, lines[-1]["id"] if len(lines) == PAGE else None
+    return hits, page.after
 
 
 def _evicted(row: DecisionRow) -> bool:

@@ -143,6 +143,13 @@ def digest_range(prefix: str) -> tuple[str, str]:
     return full, full + "g"
 
 
+def require_workload(text: str) -> None:
+    """Refuse what is no name of a workload. Raises InvalidValue."""
+    parts = text.split("/", 2)
+    if len(parts) < 3 or not all(parts):
+        raise InvalidValue(f"`{text[:400]}` is not namespace/Kind/name")
+
+
 def rule_set_ids(connection: Connection, wanted: str) -> list[int]:
     """Numbers of the rule sets with that name, or with a digest that begins so."""
     condition = RULE_SETS.c.name == wanted
@@ -188,6 +195,7 @@ def _filtered(
         query = query.where(*conditions)
         found_by |= listed
     if (workload := wanted.get("workload")) is not None:
+        require_workload(workload)
         of, _, owner = workload.partition("/")
         its = and_(v.cluster_id.in_(clusters), v.namespace == of, v.owner == owner)
         query = query.where(_with_victim(connection, its))
@@ -569,7 +577,10 @@ def call_decided(
 
 
 def rule_set(connection: Connection, wanted: str) -> str:
-    """Canonical text of a rule set by (the beginning of) its digest. Raises NotFound."""
+    """Canonical text of a rule set by (the beginning of) its digest.
+
+    Raises NotFound, and InvalidValue where several have the beginning.
+    """
     if not wanted:  # what `_base` gives for a rule set whose row is gone
         raise NotFound(
             "the rule set is not in the database any more",
@@ -579,10 +590,19 @@ def rule_set(connection: Connection, wanted: str) -> str:
     c = RULE_SETS.c
     query = select(c.canonical).where(c.digest >= low, c.digest < high).limit(2)
     found = connection.execute(query).scalars().all()
-    if len(found) != 1:
-        many = "more than one rule set" if found else "no rule set"
-        raise NotFound(f"there is {many} with digest `{wanted[:80]}` in this database")
+    if len(found) > 1:
+        raise more_than_one_rule_set(wanted)
+    if not found:
+        raise NotFound(f"there is no rule set with digest `{wanted[:80]}` in this database")
     return str(found[0])
+
+
+def more_than_one_rule_set(wanted: str) -> InvalidValue:
+    """The error for a beginning of a digest that several rule sets have."""
+    return InvalidValue(
+        f"`{wanted[:80]}` is the beginning of more than one digest of a rule set",
+        help="give more of it",
+    )
 
 
 def nominations(

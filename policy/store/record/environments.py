@@ -10,12 +10,12 @@ from sqlalchemy import Connection, Row, insert, select
 
 from policy.cluster import canonical, times
 from policy.store import bulk, identity, rows
-from policy.store.errors import Conflict, InvalidValue, NoActiveRules, NotFound
+from policy.store.errors import Conflict, NoActiveRules, NotFound
 from policy.store.ledger import entries
 from policy.store.model.environments import ActivationRow, EnvironmentRow, Proofs
 from policy.store.record import rule_sets
 from policy.store.record.rule_sets import AnyRuleSet, RuleSetText
-from policy.store.state.versions import lock_head
+from policy.store.state.versions import lock_head, require_name
 from policy.store.tables import ACTIVATIONS, CLUSTERS, ENVIRONMENTS, RULE_SETS
 from policy.typed import prepared
 
@@ -29,8 +29,7 @@ def create(
     connection: Connection, name: str, cluster: str, *, at_ms: int, actor: str
 ) -> EnvironmentRow:
     """Raises Conflict where the name is taken, InvalidValue where it is none."""
-    if not name:
-        raise InvalidValue("an environment needs a name")
+    require_name("an environment", name)
     head = lock_head(connection, cluster)
     taken = connection.execute(select(ENVIRONMENTS.c.id).where(ENVIRONMENTS.c.name == name)).first()
     if taken is not None:

@@ -89,12 +89,22 @@ _HEAD: Final = (
 _MAKE: Final = f"INSERT INTO {CLUSTERS.name} (name) VALUES (?) ON CONFLICT DO NOTHING"
 
 
+def require_name(what: str, name: str) -> None:
+    """Refuse what cannot be a name. Raises InvalidValue."""
+    if not name:
+        raise InvalidValue(f"{what} needs a name")
+    if name in (".", ".."):
+        raise InvalidValue(
+            f"{what} cannot have the name `{name}`",
+            help="it means a folder in addresses, and clients leave it out of them",
+        )
+
+
 def lock_head(connection: Connection, name: str) -> Head:
     """The locked head of a cluster that is made where it does not exist yet."""
     head = find_head(connection, name, lock=True)
     if head is None:
-        if not name:
-            raise InvalidValue("a cluster needs a name")
+        require_name("a cluster", name)
         bulk.execute(connection, _MAKE, (name,))
         head = find_head(connection, name, lock=True)
         assert head is not None
