@@ -1,0 +1,122 @@
+"""Pages as people use them: back and forth, by keys, by ear, in a narrow window, on paper."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from policy.cli.app import run
+from policy.server.security.tokens import Role, TokenFile
+from tests.acceptance.commands import NOW, a_node, a_pod
+from tests.support import serving
+from tests.support.page_text import table, words
+from tests.support.serving import Serving
+
+LONG = "n" * 250
+"""A node's name of which no part is a word."""
+
+RULES = """
+apiVersion: policy/v1
+kind: PreemptionRules
+metadata: {name: mine}
+extends: kube-1.36
+spec:
+  eligibility:
+    insert:
+      - at: start
+        rule: {id: nowhere-yet, when: "!nominated.exists", verdict: allow, why: test}
+"""
+
+CROWDED: dict[str, Any] = {
+    **a_node("crowded", unschedulable=True),
+    "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "500"}},
+}
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    path = tmp_path_factory.mktemp("tokens") / "tokens.json"
+    viewer = TokenFile(path).create("viewer", Role.VIEWER, namespaces=None, now_ms=1)
+    return {"viewer": viewer, "file": str(path)}
+
+
+@pytest.fixture(scope="module")
+def db(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> str:
+    """Decision 1 preempts on the node with the long name, 2 finds no candidate."""
+    folder = tmp_path_factory.mktemp("browsing")
+    path = folder / "policy.db"
+    path.write_bytes(sqlite_template.read_bytes())
+    items = [
+        a_node(LONG),
+        CROWDED,
+        a_pod("shop/low", LONG, 0, 4, "2026-11-20T10:00:00Z"),
+        *(a_pod(f"crowd/p{i:03}", "crowded", 0, 0, "2026-11-20T10:00:00Z") for i in range(300)),
+        a_pod("shop/high", "", 100, 4),
+        a_pod("shop/lowest", "", -5, 4),
+    ]
+    (folder / "cluster.json").write_text(json.dumps({"kind": "List", "items": items}))
+    (folder / "mine.yaml").write_text(RULES)
+    decided = ("--rules", str(folder / "mine.yaml"), "--now", NOW)
+    for command in (
+        ("import", str(folder / "cluster.json")),
+        ("env", "create", "prod", "--cluster", "default"),
+        ("env", "activate", "prod", "kube-1.36", "--reason", "test"),
+        ("preempt", "shop/high", *decided),
+        ("preempt", "shop/lowest", *decided),
+    ):
+        assert run([*command, "--db", str(path)]) == 0
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def service(db: str, tokens: dict[str, str]) -> Iterator[Serving]:
+    started = serving.serve(db, Path(db).parent, "--tokens", tokens["file"])
+    started.ready()
+    yield started
+    assert started.stop() == 0
+
+
+def opened(
+    browser: Browser, service: Serving, tokens: dict[str, str], path: str, **context: Any
+) -> Page:
+    page = browser.new_context(**context).new_page()
+    page.goto(f"{service.url}/login?next={quote(path, safe='/')}")
+    page.fill("input[name=token]", tokens["viewer"])
+    page.click("main button")
+    return page
+
+
+def got(service: Serving, tokens: dict[str, str], path: str) -> Any:
+    return service.get(path, headers={"Authorization": f"Bearer {tokens['viewer']}"})
+
+
+# --- words, links, refusals ----------------------------------------------------------------------
+
+
+def test_values_are_shown_as_in_a_rule_file(service: Serving, tokens: dict[str, str]) -> None:
+    """What a rule looked at, and what a filter is given."""
+    rows = table(got(service, tokens, "/decisions/1"), "Rules")
+    (asked,) = (row for row in rows if row[1] == "nowhere-yet")
+    (resources,) = (row for row in rows if row[:2] == ["filters", "resources"])
+    assert (asked[5], resources[3]) == (
+        "nominated.exists=false",
+        "aboveAllocatable=unresolvable compare=requested sidecars=true podLevel=true"
+        " podLevelResize=true resize=true overhead=true runningInit=true",
+    )
+    python = re.compile(r"=(True|False|None|\[\])")
+    paths = ("/decisions/1", "/rules/kube-1.36")
+    found = [python.findall(words(got(service, tokens, path))) for path in paths]
+    assert found == [[], []]
+
+
+def test_the_command_shows_values_likewise(db: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["explain", "1", "--db", db]) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "nowhere-yet" in line)
+    assert line.split() == ["eligibility", "nowhere-yet", "allow", "nominated.exists=false"]
