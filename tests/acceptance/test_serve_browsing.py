@@ -120,3 +120,13 @@ def test_the_command_shows_values_likewise(db: str, capsys: pytest.CaptureFixtur
     assert run(["explain", "1", "--db", db]) == 0
     (line,) = (line for line in capsys.readouterr().out.splitlines() if "nowhere-yet" in line)
     assert line.split() == ["eligibility", "nowhere-yet", "allow", "nominated.exists=false"]
+
+
+def test_one_change_leads_to_those_of_its_cluster(service: Serving, tokens: dict[str, str]) -> None:
+    """As the fields of the form say."""
+    page = got(service, tokens, "/compare?rules=max-victims&open=1&cluster=default").text
+    address = "/compare?rules=max-victims&amp;n=200&amp;cluster=default"
+    link = f'<a href="{address}">The newest 200 decisions of cluster default under max-victims</a>'
+    assert link in page
+    page = got(service, tokens, "/compare?rules=max-victims&open=1").text
+    assert '<a href="/compare?rules=max-victims&amp;n=200">The newest 200 decisions under' in page
