@@ -130,3 +130,30 @@ def test_one_change_leads_to_those_of_its_cluster(service: Serving, tokens: dict
     assert link in page
     page = got(service, tokens, "/compare?rules=max-victims&open=1").text
     assert '<a href="/compare?rules=max-victims&amp;n=200">The newest 200 decisions under' in page
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/decisions", "/decisions/1", "/groups", "/groups/1", "/sessions", "/sessions/1"),
+        *("/observed", "/observed/1", "/workloads/shop/low", "/nodes/crowded"),
+        *("/rules", "/rules/kube-1.36", "/compare", "/environments", "/environments/prod"),
+        *("/sql", "/simulations", "/simulations/1", "/api"),
+    ],
+)
+def test_a_parameter_that_a_page_does_not_know_is_refused(
+    service: Serving, tokens: dict[str, str], path: str
+) -> None:
+    """In the same words; an empty one is none."""
+    page = got(service, tokens, f"{path}?foo=1")
+    said = "`foo`: there is no such parameter" in words(page)
+    assert (page.status_code, said) == (400, True)
+    plain, empty = (got(service, tokens, path + query).status_code for query in ("", "?foo="))
+    assert plain == empty
+
+
+@pytest.mark.parametrize("path", ["/workloads/shop/low", "/sessions/1", "/decisions"])
+def test_a_place_in_a_list_is_a_number(service: Serving, tokens: dict[str, str], path: str) -> None:
+    page = got(service, tokens, f"{path}?after=abc")
+    said = "`after`: not a whole number" in words(page)
+    assert (page.status_code, said) == (400, True)
