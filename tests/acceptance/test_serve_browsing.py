@@ -97,6 +97,23 @@ def got(service: Serving, tokens: dict[str, str], path: str) -> Any:
     return service.get(path, headers={"Authorization": f"Bearer {tokens['viewer']}"})
 
 
+# --- narrow, and on paper ------------------------------------------------------------------------
+
+
+def test_the_bars_of_narrow_pods_are_filled(
+    browser: Browser, service: Serving, tokens: dict[str, str]
+) -> None:
+    """300 pods of 500 fill three fifths, without an edge each; they are named all the same."""
+    page = opened(browser, service, tokens, "/nodes/crowded")
+    bar = page.locator("svg.held[aria-label^='pods:']")
+    drawn = bar.evaluate(
+        """svg => [...svg.querySelectorAll('rect:not(.room)')].map(
+            part => [part.getBBox().x, part.getBBox().width, part.textContent])"""
+    )
+    assert drawn == [[0, 360, "300 pods, from crowd/p000 to crowd/p299: 300"]]
+    assert bar.get_attribute("aria-label") == "pods: 300 of 500 requested, 200 free"
+
+
 # --- words, links, refusals ----------------------------------------------------------------------
 
 
