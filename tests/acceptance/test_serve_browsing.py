@@ -100,6 +100,22 @@ def got(service: Serving, tokens: dict[str, str], path: str) -> Any:
 # --- narrow, and on paper ------------------------------------------------------------------------
 
 
+def test_long_names_make_no_page_wider(
+    browser: Browser, service: Serving, tokens: dict[str, str]
+) -> None:
+    """In headings, and in the choices of a form."""
+    page = opened(browser, service, tokens, "/")
+    alias = "a" * 60
+    paths = ("/decisions/1", f"/nodes/{LONG}", f"/sql?q=SELECT+1+AS+{alias}&chart=bar")
+    wide = {}
+    for width in (360, 800, 1600):
+        page.set_viewport_size({"width": width, "height": 900})
+        for path in paths:
+            page.goto(service.url + path)
+            wide[width, path] = page.evaluate("document.documentElement.scrollWidth") - width
+    assert wide == dict.fromkeys(wide, 0)
+
+
 def test_the_bars_of_narrow_pods_are_filled(
     browser: Browser, service: Serving, tokens: dict[str, str]
 ) -> None:
