@@ -188,6 +188,39 @@ def test_every_page_stands(
     assert (wrong, page.failures) == ({}, [])
 
 
+PRINTED = """() => ({
+    clipped: [...document.querySelectorAll('.wide')].filter(e => e.scrollWidth > e.clientWidth
+        || getComputedStyle(e).overflowX !== 'visible').map(e => e.getAttribute('aria-label')),
+    wide: document.documentElement.scrollWidth > innerWidth,
+    controls: [...document.querySelectorAll('nav, form, button, input')]
+        .filter(e => e.checkVisibility()).map(e => e.outerHTML.slice(0, 80)),
+    back: getComputedStyle(document.body).backgroundColor,
+})"""
+"""What paper would lack or hold in vain. The colours are those for light."""
+
+
+def test_every_page_is_printed_whole(
+    browser: Browser, service: Serving, tokens: dict[str, str]
+) -> None:
+    """On paper as wide as A4 is: no column is cut off or set letter by letter, no form is there."""
+    page = opened(
+        browser,
+        service,
+        tokens["operator"],
+        viewport={"width": 718, "height": 1000},
+        color_scheme="dark",
+    )
+    page.emulate_media(media="print")
+    wrong = {}
+    for path in PAGES:
+        page.goto(service.url + path)
+        found = {**page.evaluate(PRINTED), "crushed": page.evaluate(CRUSHED)}
+        right = {"clipped": [], "wide": False, "controls": [], "crushed": []}
+        if found != {**right, "back": "rgb(252, 252, 253)"}:
+            wrong[path] = found
+    assert (wrong, page.failures) == ({}, [])
+
+
 def test_decisions_are_filtered_opened_and_asked(
     browser: Browser, service: Serving, tokens: dict[str, str]
 ) -> None:
