@@ -97,6 +97,48 @@ def got(service: Serving, tokens: dict[str, str], path: str) -> Any:
     return service.get(path, headers={"Authorization": f"Bearer {tokens['viewer']}"})
 
 
+# --- times ---------------------------------------------------------------------------------------
+
+
+def test_how_typed_times_are_read_is_said(
+    db: str, tokens: dict[str, str], monkeypatch: pytest.MonkeyPatch, service: Serving
+) -> None:
+    """Beside the fields, on every list and for saved queries: UTC, or the zone that is set."""
+    monkeypatch.setenv("POLICY_TZ", "Europe/Berlin")
+    there = serving.serve(db, Path(db).parent, "--tokens", tokens["file"])
+    there.ready()
+    found = {}
+    for zone, one in (("UTC", service), ("Europe/Berlin", there)):
+        lists = ("/decisions", "/observed", "/groups", "/sessions")
+        found[zone] = [
+            words(got(one, tokens, path)).count(f"without a zone it is in {zone}") for path in lists
+        ]
+        query = words(got(one, tokens, "/sql?saved=outcomes"))
+        found[zone].append(query.count(f"without a zone: {zone};"))
+    assert found == {"UTC": [2, 2, 2, 2, 1], "Europe/Berlin": [2, 2, 2, 2, 1]}
+    assert there.stop() == 0
+
+
+def test_bars_say_the_reader_s_hour(
+    browser: Browser, service: Serving, tokens: dict[str, str]
+) -> None:
+    """With its zone, as the ends of their axis do; without JavaScript in UTC."""
+    given = {"timezone_id": "Asia/Kolkata", "locale": "de-DE"}
+    path = "/decisions?since=2026-11-20T12:00:00Z&until=2026-11-21T12:00:00Z"
+    shown = {}
+    for script in (True, False):
+        page = opened(browser, service, tokens, "/decisions", java_script_enabled=script, **given)
+        page.goto(service.url + path)
+        bar = page.locator(".bars a")
+        words = [bar.get_attribute("title"), bar.locator("svg").get_attribute("aria-label")]
+        shown[script] = [*words, *page.locator(".ends span").all_inner_texts()]
+    local, utc = "21.11.2026, 5:30:00 GMT+5:30: 1", "2026-11-21 00:00 UTC: 1"
+    assert shown == {
+        True: [local, local, "20.11.2026, 17:30:00 GMT+5:30", "21.11.2026, 16:30:00 GMT+5:30"],
+        False: [utc, utc, "2026-11-20 12:00:00 UTC", "2026-11-21 11:00:00 UTC"],
+    }
+
+
 # --- narrow, and on paper ------------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from starlette.responses import HTMLResponse, Response
 
 from policy.audit.compare import duration
 from policy.audit.documents import instant
+from policy.audit.instants import typed_zone
 from policy.audit.sentences import group_preemption
 from policy.server.http import Failure, problem
 from policy.server.security.access import Access, Principal
@@ -33,6 +34,7 @@ TEMPLATES: Final = Environment(
     lstrip_blocks=True,
     finalize=lambda value: printable(value) if type(value) is str else value,
 )
+TEMPLATES.globals["typed_zone"] = typed_zone
 TEMPLATES.filters["instant"] = instant
 TEMPLATES.filters["duration"] = duration
 TEMPLATES.filters["group_preemption"] = group_preemption

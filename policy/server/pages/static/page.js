@@ -1,13 +1,21 @@
-// Times in the reader's zone, with UTC on hover. Without JavaScript they are UTC, as they or the heads say.
-function local(root) {
+// Times in the reader's zone, which each of them names, with UTC on hover. Without JavaScript they are
+// UTC, as they or the heads say.
+function local(at) {
+  const instant = new Date(at);
+  return Number.isNaN(instant.getTime()) ? "" : instant.toLocaleString([], { timeZoneName: "short" });
+}
+function localize(root) {
   for (const time of root.querySelectorAll("time[datetime]")) {
-    const at = new Date(time.dateTime);
-    if (!Number.isNaN(at.getTime())) time.textContent = at.toLocaleString();
+    time.textContent = local(time.dateTime) || time.textContent;
+  }
+  for (const bar of root.querySelectorAll("a[data-at]")) {
+    bar.title = `${local(bar.dataset.at)}: ${bar.dataset.count}`;
+    bar.querySelector("svg").setAttribute("aria-label", bar.title);
   }
   for (const head of root.querySelectorAll("th")) {
     // Others may hold links, which a new text would take away.
     if (head.textContent.endsWith(" (UTC)")) head.textContent = head.textContent.replace(" (UTC)", "");
   }
 }
-local(document);
-document.addEventListener("htmx:afterSwap", (event) => local(event.target.parentElement || document));
+localize(document);
+document.addEventListener("htmx:afterSwap", (event) => localize(event.target.parentElement || document));
