@@ -97,6 +97,79 @@ def got(service: Serving, tokens: dict[str, str], path: str) -> Any:
     return service.get(path, headers={"Authorization": f"Bearer {tokens['viewer']}"})
 
 
+def ids(page: Page) -> list[str]:
+    """Numbers of the decisions that are listed."""
+    return page.locator("#list tbody td:first-child").all_inner_texts()
+
+
+def filtered(page: Page, outcome: str) -> None:
+    page.select_option("select[name=outcome]", outcome)
+    page.click("text=Show")
+    page.wait_for_url(f"**outcome={outcome}**")
+
+
+def shows(page: Page, fields: list[str], listed: list[str]) -> None:
+    """Wait until it has these in fields `outcome` and `pod`, and lists these decisions."""
+    page.wait_for_function(
+        """wanted => JSON.stringify([
+            ['outcome', 'pod'].map(name => document.querySelector(`[name=${name}]`).value),
+            [...document.querySelectorAll('#list tbody td:first-child')].map(e => e.textContent),
+        ]) === wanted""",
+        arg=json.dumps([fields, listed], separators=(",", ":")),
+        timeout=10_000,
+    )
+
+
+# --- keys, and a screen reader -------------------------------------------------------------------
+
+
+def test_a_choice_is_sent_by_the_button_alone(
+    browser: Browser, service: Serving, tokens: dict[str, str]
+) -> None:
+    """Whoever goes through the choices by keys sends nothing and makes no entry of the history."""
+    page = opened(browser, service, tokens, "/decisions")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url.removeprefix(service.url)))
+    before = page.evaluate("history.length")
+    page.focus("select[name=outcome]")
+    for _ in range(2):
+        page.keyboard.press("ArrowDown")
+    assert page.locator("select[name=outcome]").input_value() == "preempt"
+    page.wait_for_timeout(300)
+    assert (asked, page.evaluate("history.length") - before) == ([], 0)
+    page.focus("input[name=cluster]")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**outcome=preempt**")
+    assert (len(asked), page.evaluate("history.length") - before) == (1, 1)
+
+
+def test_how_many_are_listed_is_read_out(
+    browser: Browser, service: Serving, tokens: dict[str, str]
+) -> None:
+    """One sentence in an element that stays; the list itself is not read out."""
+    page = opened(browser, service, tokens, "/decisions")
+    said = page.get_by_role("status")
+    said.evaluate("element => { element.dataset.kept = 'kept' }")
+    sentences = [said.inner_text()]
+    for outcome in ("preempt", "bind"):
+        filtered(page, outcome)
+        sentences.append(said.inner_text())
+    page.fill("input[name=since]", "7x")
+    page.click("text=Show")
+    page.wait_for_url("**since=7x**")
+    sentences.append(said.inner_text())
+    assert sentences == [
+        "2 decisions are listed.",
+        "1 decision is listed.",
+        "No decision is listed.",
+        "",
+    ]
+    assert (said.get_attribute("data-kept"), page.locator("[aria-live]").count()) == ("kept", 0)
+    assert page.get_by_role("alert").inner_text().startswith("`since`: `7x` is not a time")
+    plain = got(service, tokens, "/decisions?limit=1")
+    assert "1 decision is listed; there are older ones." in words(plain)
+
+
 # --- times ---------------------------------------------------------------------------------------
 
 

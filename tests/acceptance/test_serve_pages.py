@@ -228,6 +228,7 @@ def test_decisions_are_filtered_opened_and_asked(
     page = opened(browser, service, tokens["viewer"])
     page.goto(service.url + "/decisions")
     page.select_option("select[name=outcome]", "preempt")
+    page.click("text=Show")
     page.wait_for_url("**outcome=preempt**")
     assert set(page.locator("#list .outcome").all_text_contents()) == {"preempt"}
     page.locator("#list tbody tr:last-child td:first-child a").click()
