@@ -120,6 +120,45 @@ def shows(page: Page, fields: list[str], listed: list[str]) -> None:
     )
 
 
+# --- back and forth ------------------------------------------------------------------------------
+
+
+def test_back_shows_the_fields_of_the_list(
+    browser: Browser, service: Serving, tokens: dict[str, str]
+) -> None:
+    """And the list of the fields, which the next filter is added to."""
+    page = opened(browser, service, tokens, "/decisions")
+    filtered(page, "preempt")
+    page.fill("input[name=pod]", "shop/lowest")
+    page.click("text=Show")
+    page.wait_for_url("**pod=shop**")
+    shows(page, ["preempt", "shop/lowest"], [])
+    page.go_back()
+    shows(page, ["preempt", ""], ["1"])
+    page.go_back()
+    shows(page, ["", ""], ["2", "1"])
+    page.go_forward()
+    shows(page, ["preempt", ""], ["1"])
+    page.fill("input[name=cluster]", "default")
+    page.click("text=Show")
+    page.wait_for_url("**cluster=default**")
+    assert sorted(page.url.partition("?")[2].split("&")) == ["cluster=default", "outcome=preempt"]
+
+
+def test_no_page_is_kept_in_the_browser(
+    browser: Browser, service: Serving, tokens: dict[str, str]
+) -> None:
+    """After a sign-out nothing is left, neither of a filter nor of an earlier version."""
+    page = opened(browser, service, tokens, "/decisions")
+    page.evaluate("localStorage.setItem('htmx-history-cache', '[\"shop/high\"]')")
+    page.reload()
+    filtered(page, "preempt")
+    filtered(page, "no-candidate")
+    page.click("text=Log out")
+    page.wait_for_url("**/login")
+    assert page.evaluate("[localStorage.length, sessionStorage.length]") == [0, 0]
+
+
 # --- keys, and a screen reader -------------------------------------------------------------------
 
 

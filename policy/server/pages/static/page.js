@@ -19,3 +19,10 @@ function localize(root) {
 }
 localize(document);
 document.addEventListener("htmx:afterSwap", (event) => localize(event.target.parentElement || document));
+
+// Pages that earlier versions kept in the browser, where they would outlast the session.
+try {
+  localStorage.removeItem("htmx-history-cache");
+} catch {
+  // A browser that keeps nothing for this site kept no pages either.
+}
