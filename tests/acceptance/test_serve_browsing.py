@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from policy.cli.app import run
 from policy.server.security.tokens import Role, TokenFile
@@ -207,6 +209,53 @@ def test_how_many_are_listed_is_read_out(
     assert page.get_by_role("alert").inner_text().startswith("`since`: `7x` is not a time")
     plain = got(service, tokens, "/decisions?limit=1")
     assert "1 decision is listed; there are older ones." in words(plain)
+
+
+# --- no answer -----------------------------------------------------------------------------------
+
+
+def test_what_gets_no_answer_is_said(browser: Browser, db: str, tokens: dict[str, str]) -> None:
+    """Beside the list, which is as old as it was; until there is an answer."""
+    folder = Path(db).parent
+    service = serving.serve(db, folder, "--tokens", tokens["file"])
+    service.ready()
+    page = opened(browser, service, tokens, "/decisions")
+    alert = page.get_by_role("alert")
+    older = "What is listed here is from before. Try again."
+    # Slow.
+    page.evaluate("htmx.config.timeout = 500")
+    os.kill(service.process.pid, signal.SIGSTOP)
+    page.select_option("select[name=outcome]", "preempt")
+    page.click("text=Show")
+    expect(alert).to_have_text(f"The service did not answer within 0.5 seconds. {older}")
+    os.kill(service.process.pid, signal.SIGCONT)
+    page.evaluate("htmx.config.timeout = 60000")
+    page.click("text=Show")
+    expect(alert).to_have_count(0)
+    assert ids(page) == ["1"]
+    # Refused by what stands before the pages.
+    page.locator("input[name=pod]").evaluate("input => { input.value = 'a\\0b' }")
+    page.click("text=Show")
+    expect(alert).to_have_text(f"The answer has status 400 and is no page. {older}")
+    assert ids(page) == ["1"]
+    page.fill("input[name=pod]", "shop/low")
+    page.click("text=Show")
+    expect(alert).to_have_count(0)
+    # Gone.
+    page.fill("input[name=pod]", "")
+    port = service.url.rpartition(":")[2]
+    assert service.stop() == 0
+    page.select_option("select[name=outcome]", "no-candidate")
+    page.click("text=Show")
+    expect(alert).to_have_text(f"The service did not answer. {older}")
+    assert ids(page) == ["1"]
+    again = serving.serve(db, folder, "--tokens", tokens["file"], "--port", port)
+    again.ready()
+    assert got(again, tokens, "/decisions").status_code == 200  # the first page takes a while
+    page.click("text=Show")
+    expect(alert).to_have_count(0)
+    assert ids(page) == ["2"]
+    assert again.stop() == 0
 
 
 # --- times ---------------------------------------------------------------------------------------

@@ -26,3 +26,21 @@ try {
 } catch {
   // A browser that keeps nothing for this site kept no pages either.
 }
+
+// What does not come leaves what is shown as it was: that is said beside it, until something comes.
+const unanswered = document.createElement("p");
+unanswered.className = "warning";
+unanswered.setAttribute("role", "alert");
+function sayUnanswered(event, words) {
+  unanswered.textContent = `${words} What is listed here is from before. Try again.`;
+  event.detail.target.before(unanswered);
+}
+document.addEventListener("htmx:sendError", (event) => sayUnanswered(event, "The service did not answer."));
+document.addEventListener("htmx:timeout", (event) => sayUnanswered(event, `The service did not answer within ${htmx.config.timeout / 1000} seconds.`));
+document.addEventListener("htmx:beforeSwap", (event) => {
+  const { xhr } = event.detail;
+  // Every page says where it belongs; what has no such header is of something before the pages.
+  event.detail.shouldSwap = ["HX-Push-Url", "HX-Retarget"].some((name) => xhr.getResponseHeader(name));
+  if (event.detail.shouldSwap) unanswered.remove();
+  else sayUnanswered(event, `The answer has status ${xhr.status} and is no page.`);
+});
