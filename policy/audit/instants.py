@@ -75,7 +75,8 @@ def read(text: str, *, now: datetime) -> TypedInstant:
     try:
         if exact is not None and exact.tzinfo is not None:
             return TypedInstant(at=exact.astimezone(UTC), zone="")
-        zone, name = _default_zone()
+        name = typed_zone()
+        zone = _zone(name)
         if exact is not None:
             return TypedInstant(at=exact.replace(tzinfo=zone).astimezone(UTC), zone=name)
         return _in_words(typed, now, zone, name)
@@ -126,9 +127,9 @@ def _clock(text: str | None) -> time:
         raise NoInstant(f"`{text}` is not a time of day") from None
 
 
-def _default_zone() -> tuple[tzinfo, str]:
-    name = os.environ.get(ZONE_VARIABLE, "")
-    return (_zone(name), name) if name else (UTC, "UTC")
+def typed_zone() -> str:
+    """The name of the zone in which a time is read that is typed without one."""
+    return os.environ.get(ZONE_VARIABLE) or "UTC"
 
 
 def _zone(name: str) -> tzinfo:

@@ -55,6 +55,13 @@ def cycle_ended(document: Mapping[str, Any]) -> str:
     return said[document["outcome"]]
 
 
+def group_preemption(document: Mapping[str, Any]) -> str:
+    """`victims were found; 2 units may leave`; document: `preemption` of a cycle."""
+    none = document["message"] or "no victims were found"
+    found = "victims were found" if document["code"] == Code.SUCCESS.label else none
+    return f"{found}; {number(document['potential'], 'unit')} may leave"
+
+
 def session_ended(*, bound: int, evicted: int, waiting: int) -> str:
     """What a batch session came to: `bound 2 pods and evicted none; 1 job still waits`."""
     jobs = number(waiting, "job") if waiting else "no job"

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from policy.batch.limits import Limit, LimitKind
+from policy.batch.nodes import Refusal
 from policy.batch.recording import (
     ChoiceRule,
     NodeAnswer,
@@ -72,6 +73,12 @@ _NODE: Final[Mapping[str, str]] = {
     "tdm": "revocable node",
 }
 
+_REFUSED: Final[Mapping[Refusal, str]] = {
+    Refusal.OTHER_NODE: "the pod names another node",
+    Refusal.HERE: "the pod is on the node already",
+    Refusal.NO_ROOM: "too little room",
+}
+
 
 def why_waiting(result: SessionResult, job: str) -> list[str]:
     """Why tasks of a job still wait after the session; empty where none does."""
@@ -102,9 +109,9 @@ def step_in_words(step: TaskStep) -> str:
     if step.rejection is not None and step.rejection.limit is not None:
         return limit_in_words(step.rejection.limit)
     if step.rejection is not None:
-        return ", ".join(f"{n} {reason}" for reason, n in step.rejection.nodes.items())
+        return _counts(step.rejection)
     if step.refusal is not None:
-        return step.refusal.value
+        return _REFUSED[step.refusal]
     return "" if step.choice is None else choice_in_words(step.choice)
 
 

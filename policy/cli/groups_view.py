@@ -68,12 +68,8 @@ def _head(document: Mapping[str, Any]) -> Iterator[str]:
         yield "only asked  what would be, by `policy what-if`"
     preemption = document["preemption"]
     if preemption is not None:
-        said = preemption["message"] or "victims found"
-        units = output.number(preemption["potential"], "unit")
-        yield (
-            f"preemption  {preemption['code']}: {said}; {units} may leave,"
-            f" passes run: {len(preemption['passes'])}"
-        )
+        said = sentences.group_preemption(preemption)
+        yield f"preemption  {said}, passes run: {len(preemption['passes'])}"
     kept = _kept_from_quorum(document)
     if kept:
         yield f"quorum      {kept}"

@@ -16,6 +16,7 @@ from policy.audit.documents import (
 )
 from policy.audit.sentences import because, contradicted
 from policy.cli import output, session
+from policy.text.words import value_text
 
 if TYPE_CHECKING:
     from policy.decision.model import Victim
@@ -91,4 +92,4 @@ def not_carried_out(outcomes: Iterable[OutcomeRow]) -> Iterator[str]:
 
 def inputs(values: Mapping[str, Any]) -> str:
     """The values that a rule looked at."""
-    return ", ".join(f"{name}={output.cell(value)}" for name, value in values.items())
+    return ", ".join(f"{name}={value_text(value)}" for name, value in values.items())

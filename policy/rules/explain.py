@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from policy.cluster import canonical
 from policy.rules.expressions import default_on_error
 from policy.rules.ruleset import (
     FilterUse,
@@ -18,6 +17,7 @@ from policy.rules.ruleset import (
     ScorerUse,
 )
 from policy.rules.schema import PATCHABLE
+from policy.text.words import value_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,14 +175,8 @@ def _settings(rules: RuleSet) -> Iterator[_Entry]:
             prefix = f"{path}." if path else ""
             pending = [(f"{prefix}{key}", item) for key, item in value.items()] + pending
         elif path not in _LISTS:
-            text = value if isinstance(value, str) else canonical.text(value)
-            yield _Entry(id=path, origin=f"settings/{path}", condition=text)
+            yield _Entry(id=path, origin=f"settings/{path}", condition=value_text(value))
 
 
 def _parameters(parameters: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={_word(value)}" for name, value in parameters.items())
-
-
-def _word(value: Any) -> str:
-    """A list as it stands in the canonical text, everything else as it is."""
-    return canonical.text(value) if isinstance(value, list | tuple) else str(value)
+    return " ".join(f"{name}={value_text(value)}" for name, value in parameters.items())

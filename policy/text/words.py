@@ -1,8 +1,10 @@
-"""Numbers and instants in sentences."""
+"""Numbers and values in sentences and tables."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from typing import Any
 
 
 def number(count: int, what: str) -> str:
@@ -13,3 +15,12 @@ def number(count: int, what: str) -> str:
 def counted(counts: Mapping[str, int]) -> str:
     """`3 Secret, 1 Ingress`: the most first."""
     return ", ".join(f"{n} {what}" for what, n in sorted(counts.items(), key=lambda c: (-c[1], c)))
+
+
+def value_text(value: Any) -> str:
+    """A value as a rule file has it, a text without quotes; `none` for a list without entries."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list | tuple) and not value:
+        return "none"
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)

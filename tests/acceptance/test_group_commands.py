@@ -61,6 +61,16 @@ def test_cycles_are_listed(policy: Policy, db: tuple[str, str]) -> None:
     assert policy("explain", str(listed()[0]["id"]), *db).status == 0
 
 
+def test_a_cycle_is_explained_in_words(policy: Policy, db: tuple[str, str]) -> None:
+    """Its preemption, too; the document keeps the code."""
+    told = policy("explain", "group:1", *db).out.splitlines()
+    document = json.loads(policy("explain", "group:1", *db, "--output", "json").out)
+    assert [line for line in told if line.startswith("preemption")] == [
+        "preemption  victims were found; 1 unit may leave, passes run: 2"
+    ]
+    assert document["preemption"]["code"] == "Success"
+
+
 def test_the_state_of_a_cycle(policy: Policy, db: tuple[str, str]) -> None:
     """The pods as the cycle found them: its victim still ran."""
     done = policy("state", "show", "pods", *db, "--at", "group:1", "--output", "json")

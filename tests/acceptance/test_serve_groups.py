@@ -193,7 +193,7 @@ def test_the_page_of_a_cycle_begins_with_how_it_ended(service: Serving) -> None:
     page = service.get("/groups/1").text
     assert '<p class="sentence">default/train preempts 1 pod</p>' in page
     assert "1 member tried" in page
-    assert "1 unit may leave" in page
+    assert "Preemption: victims were found; 1 unit may leave; passes run: " in page
     links = set(re.findall(r'href="(/[^"#]*)"', page.partition("<main")[2]))
     expected = {
         *("/workloads/default/train-0", "/workloads/default/low", "/nodes/n1"),

@@ -367,6 +367,7 @@ def test_with_javascript_an_error_is_shown_by_one_request(page: Page, service: S
     page.wait_for_selector("#list table")
     assert (len(asked), page.url) == (2, f"{service.url}/decisions?since=7d")
     page.select_option("select[name=outcome]", "bind")
+    page.press("input[name=since]", "Enter")
     page.wait_for_url("**outcome=bind")
     assert len(asked) == 3
     assert "No decision matches" in page.inner_text("#list")

@@ -188,6 +188,39 @@ def test_every_page_stands(
     assert (wrong, page.failures) == ({}, [])
 
 
+PRINTED = """() => ({
+    clipped: [...document.querySelectorAll('.wide')].filter(e => e.scrollWidth > e.clientWidth
+        || getComputedStyle(e).overflowX !== 'visible').map(e => e.getAttribute('aria-label')),
+    wide: document.documentElement.scrollWidth > innerWidth,
+    controls: [...document.querySelectorAll('nav, form, button, input')]
+        .filter(e => e.checkVisibility()).map(e => e.outerHTML.slice(0, 80)),
+    back: getComputedStyle(document.body).backgroundColor,
+})"""
+"""What paper would lack or hold in vain. The colours are those for light."""
+
+
+def test_every_page_is_printed_whole(
+    browser: Browser, service: Serving, tokens: dict[str, str]
+) -> None:
+    """On paper as wide as A4 is: no column is cut off or set letter by letter, no form is there."""
+    page = opened(
+        browser,
+        service,
+        tokens["operator"],
+        viewport={"width": 718, "height": 1000},
+        color_scheme="dark",
+    )
+    page.emulate_media(media="print")
+    wrong = {}
+    for path in PAGES:
+        page.goto(service.url + path)
+        found = {**page.evaluate(PRINTED), "crushed": page.evaluate(CRUSHED)}
+        right = {"clipped": [], "wide": False, "controls": [], "crushed": []}
+        if found != {**right, "back": "rgb(252, 252, 253)"}:
+            wrong[path] = found
+    assert (wrong, page.failures) == ({}, [])
+
+
 def test_decisions_are_filtered_opened_and_asked(
     browser: Browser, service: Serving, tokens: dict[str, str]
 ) -> None:
@@ -195,6 +228,7 @@ def test_decisions_are_filtered_opened_and_asked(
     page = opened(browser, service, tokens["viewer"])
     page.goto(service.url + "/decisions")
     page.select_option("select[name=outcome]", "preempt")
+    page.click("text=Show")
     page.wait_for_url("**outcome=preempt**")
     assert set(page.locator("#list .outcome").all_text_contents()) == {"preempt"}
     page.locator("#list tbody tr:last-child td:first-child a").click()
@@ -217,7 +251,7 @@ def test_pages_work_without_javascript(
 def test_times_are_those_of_the_reader(
     browser: Browser, service: Serving, tokens: dict[str, str]
 ) -> None:
-    """In their zone, with UTC on hover; without JavaScript in UTC, which they say."""
+    """In their zone, which they name, with UTC on hover; without JavaScript in UTC, named too."""
     given = {"timezone_id": "Asia/Kolkata", "locale": "de-DE"}
     shown = {}
     for script in (True, False):
@@ -228,7 +262,8 @@ def test_times_are_those_of_the_reader(
     local, utc = shown[True], shown[False]
     instant = datetime.fromisoformat(utc[1].removesuffix(" UTC"))
     there = instant.astimezone(ZoneInfo("Asia/Kolkata"))
-    assert local == (f"{there.day}.{there.month}.{there.year}, {there:%H:%M:%S}", utc[1])
+    clock = f"{there.hour}:{there:%M:%S} GMT+5:30"
+    assert local == (f"{there.day}.{there.month}.{there.year}, {clock}", utc[1])
     assert utc[0] == f"{instant:%Y-%m-%d %H:%M:%S}.{instant.microsecond // 1000:03} UTC"
 
 

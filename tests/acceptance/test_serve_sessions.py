@@ -217,10 +217,21 @@ def test_the_page_of_a_session_says_what_it_did_and_why(
         ["4", "reclaim", "pipeline", "ml/wide", "ml/wide-0", "n1", "", "", "done", only],
         ["5", "allocate", "allocate", "ml/train", "ml/train-1", "n2", "", "", "done", only],
         ["6", "allocate", "allocate", "ml/wide", "ml/wide-1", "n2", "", "", "done", only],
-        ["7", "allocate", "reject", "ml/wide", "ml/wide-2", "", "", "", "failed", "2 no-room"],
+        [
+            "7",
+            "allocate",
+            "reject",
+            "ml/wide",
+            "ml/wide-2",
+            "",
+            "",
+            "",
+            "failed",
+            "2 nodes: too little room",
+        ],
         [
             *("8", "preempt", "reject", "ml/wide", "ml/wide-2", "", "", "1", "failed"),
-            "2 no-potential-victims",
+            "2 nodes: there is no pod to evict",
         ],
     ]
     effects = got(service, tokens["all"], "/sessions/1?show=effects")

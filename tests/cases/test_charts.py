@@ -21,7 +21,7 @@ def test_bars_stand_on_zero() -> None:
         points=(
             Point(x=60.0, y=12.0, top=12.0, height=46.0, words="a: 4"),
             Point(x=180.0, y=104.0, top=58.0, height=46.0, words="b: -4"),
-            Point(x=300.0, y=35.0, top=35.0, height=23.0, words="d: 2"),
+            Point(x=300.0, y=35.0, top=35.0, height=23.0, words="d: 2.0"),
         ),
         bar=96.0,
         zero=58.0,
@@ -31,6 +31,18 @@ def test_bars_stand_on_zero() -> None:
         highest="4",
         lowest="-4",
         note="2 without a number are left out",
+    )
+
+
+def test_whole_numbers_are_exact() -> None:
+    """As in the table below the chart, however large they are."""
+    rows = [("a", 28_559_213), ("b", 9_007_199_254_740_993)]
+    found = chart(("name", "n"), rows, x="name", y="n", kind="bar")
+    assert [point.words for point in found.points] == ["a: 28559213", "b: 9007199254740993"]
+    assert (found.label, found.lowest, found.highest) == (
+        "n by name: 2 rows in their order, from 0 to 9007199254740993",
+        "0",
+        "9007199254740993",
     )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from policy.cluster.objects import Node, Pod
-from policy.server.pages.occupancy import WIDTH, resources
+from policy.server.pages.occupancy import WIDTH, bar, resources
 from policy.server.pages.rendering import TEMPLATES
 from tests.support.builders import a_node, a_pod, objects
 
@@ -57,3 +58,20 @@ def test_a_resource_that_the_node_has_lost_is_shown_while_pods_hold_it() -> None
         '1 requested of 0 allocatable, <strong class="over">over by 1</strong>'
     )
     assert "cpu" not in bars(0)
+
+
+def test_narrow_parts_are_drawn_as_one() -> None:
+    """Neighbours of one kind, so that no edges cover what is taken; a wide one stays by itself."""
+    small = [(f"p{i}", 1, "stays") for i in range(300)]
+    drawn = bar("pods", 500, [*small, ("big", 20, "stays"), ("old", 1, "leaves")])
+    assert [
+        (part["pods"], part["amount"], part["kind"], part["x"], part["width"], part["narrow"])
+        for part in drawn["parts"]
+    ] == [
+        ("300 pods, from p0 to p299", "300", "stays", 0.0, 360.0, False),
+        ("big", "20", "stays", 360.0, 24.0, False),
+        ("old", "1", "leaves", 384.0, 1.2, True),
+    ]
+    assert re.findall(r'class="([^"]*)"', said(drawn)[1]) == [
+        *("held", "room", "stays", "stays", "leaves narrow"),
+    ]

@@ -391,6 +391,26 @@ def test_effective_rules_name_their_lines() -> None:
     ]
 
 
+def test_values_are_explained_as_a_rule_file_has_them() -> None:
+    """Not as the language that this is written in prints them."""
+    found = {
+        (rule.section, rule.id): rule.text for rule in effective_rules(RuleSet.load("kube-1.36"))
+    }
+    wanted = (
+        ("filters", "resources"),
+        ("scoring", "balanced-allocation"),
+        ("settings", "extenders"),
+        ("settings", "victims.reprieve"),
+    )
+    assert [found[key] for key in wanted] == [
+        "aboveAllocatable=unresolvable compare=requested sidecars=true podLevel=true"
+        " podLevelResize=true resize=true overhead=true runningInit=true",
+        "weight 1 measure=change cpu=true memory=true resources=none",
+        "none",
+        '["pdb-violating","others"]',
+    ]
+
+
 def test_every_section_is_explained() -> None:
     """Filters, orders and criteria are explained like rules with verdicts."""
     rules = load({"filters": ["node-name"], **ranking({"id": "few", "minimize": "node.podCount"})})

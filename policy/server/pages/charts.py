@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 WIDTH: Final = 360
 HEIGHT: Final = 120
 MOST: Final = 200
 """Points that are drawn."""
 KINDS: Final = ("bar", "line")
+Number: TypeAlias = int | float
 
 _TOP: Final = 12
 _BOTTOM: Final = 104
@@ -60,43 +61,45 @@ def chart(
     texts = [row[up] for row in rows if row[up] is not None and not is_number(row[up])]
     if texts:
         raise NoChart(f"column `{y}` holds `{str(texts[0])[:40]}`, which is no number")
-    whole = [(_words(row[across]), float(row[up])) for row in rows if row[up] is not None]
+    whole = [(_words(row[across]), row[up]) for row in rows if row[up] is not None]
     found = [(name, value) for name, value in whole if math.isfinite(value)]
     if not found:
         raise NoChart(f"column `{y}` holds no number")
     drawn = found[:MOST]
-    values = [value for _, value in drawn]
-    highest, lowest = max(*values, 0.0), min(*values, 0.0)
+    # As the table prints them; 0 is on every chart.
+    values = [0, *(value for _, value in drawn)]
+    most, least = max(values), min(values)
+    highest, lowest = float(most), float(least)
     # The height is divided, not the values: their difference may be beyond every float.
     span = highest / 2 - lowest / 2
     step = WIDTH / len(drawn)
 
-    def place(value: float) -> float:
-        share = (highest / 2 - value / 2) / span if span else 1.0
+    def place(value: Number) -> float:
+        share = (highest / 2 - float(value) / 2) / span if span else 1.0
         return round(_TOP + share * (_BOTTOM - _TOP), 1)
 
-    zero = place(0.0)
+    zero = place(0)
     points = tuple(
         Point(
             x=round((i + 0.5) * step, 1),
             y=place(value),
             top=min(place(value), zero),
             height=round(abs(place(value) - zero), 1),
-            words=f"{name}: {value:g}",
+            words=f"{name}: {value}",
         )
         for i, (name, value) in enumerate(drawn)
     )
     return Chart(
         kind=kind,
-        label=f"{y} by {x}: {len(drawn)} rows in their order, from {lowest:g} to {highest:g}",
+        label=f"{y} by {x}: {len(drawn)} rows in their order, from {least} to {most}",
         points=points,
         bar=round(step * 0.8, 2),
         zero=zero,
         line=" ".join(f"{point.x},{point.y}" for point in points) if kind == "line" else "",
         first=drawn[0][0],
         last=drawn[-1][0] if len(drawn) > 1 else "",
-        highest=f"{highest:g}",
-        lowest=f"{lowest:g}",
+        highest=str(most),
+        lowest=str(least),
         note=_note(len(rows), len(found), len(drawn)),
     )
 

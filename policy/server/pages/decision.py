@@ -19,7 +19,6 @@ from policy.server import decided, views
 from policy.server.http import Failure, in_thread
 from policy.server.pages.decision_bars import node_bars
 from policy.server.pages.occupancy import WIDTH
-from policy.server.pages.parameters import require_known
 from policy.server.pages.surface import Pages
 from policy.server.security.access import Principal
 from policy.store import InvalidValue, NotFound, StoredDecision
@@ -27,14 +26,11 @@ from policy.store import InvalidValue, NotFound, StoredDecision
 _AT_ONCE: Final = 5_000
 """Pods whose versions ended since a decision: that many are looked at within 20 ms or so for those
 of its node. Beyond that the node is shown on request."""
-_KNOWN: Final = frozenset({"show", "why_not", "rules", "replay"})
-"""Parameters of the page."""
 _CANDIDATES: Final = 100
 """Rows of the ladder that are shown at once."""
 
 
 async def show(pages: Pages, request: Request, principal: Principal) -> Response:
-    require_known(request.query_params, _KNOWN)
     wanted = request.path_params["id"]
     stored = await in_thread(views.stored_decision, pages.service, principal, wanted)
     told = views.decision(principal, stored)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any, Final
 
 from policy.cluster.objects import Node, Pod
@@ -10,6 +11,8 @@ from policy.cluster.requests import amounts, pod_requests
 
 WIDTH: Final = 600
 """Units of a bar that is full."""
+NARROW: Final = 8
+"""Units, some 4 pixels in a small window: an edge would cover most of a part that is narrower."""
 
 _PODS: Final = "pods"
 _GIB: Final = 1 << 30
@@ -50,14 +53,16 @@ def bar(
     # Where more is requested than there is, the whole bar is what is requested.
     whole = max(room, used, scale)
     drawn, start = [], 0
-    for pod, amount, kind in parts:
+    for pods, amount, kind in _joined(parts, least=NARROW * whole / WIDTH):
+        width = amount * WIDTH / whole
         drawn.append(
             {
                 "x": round(start * WIDTH / whole, 1),
-                "width": round(amount * WIDTH / whole, 1),
-                "pod": pod,
+                "width": round(width, 1),
+                "pods": pods,
                 "amount": words(name, amount),
                 "kind": kind,
+                "narrow": width < NARROW,
             }
         )
         start += amount
@@ -73,6 +78,19 @@ def bar(
         "end": round(room * WIDTH / whole, 1),
         "beyond": round(max(0, used - room) * WIDTH / whole, 1),
     }
+
+
+def _joined(
+    parts: Iterable[tuple[str, int, str]], *, least: float
+) -> Iterator[tuple[str, int, str]]:
+    """The same with neighbours of one kind as one where each is smaller than `least`."""
+    for (kind, small), run in groupby(parts, key=lambda part: (part[2], part[1] < least)):
+        some = list(run)
+        if small and len(some) > 1:
+            ends = f"{len(some)} pods, from {some[0][0]} to {some[-1][0]}"
+            yield ends, sum(amount for _, amount, _ in some), kind
+        else:
+            yield from some
 
 
 def words(name: str, amount: int) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from policy.audit.instants import typed_zone
 from policy.server import views
 from policy.server.http import Failure
 from policy.store.read.saved_queries import DEFAULTS
@@ -16,8 +17,8 @@ PREFIX: Final = "p."
 
 _INSTANTS: Final = ("since", "until")
 _HINTS: Final[Mapping[str, str]] = {
-    "since": "7d, yesterday 14:02, 2026-11-22T00:00:00Z, or milliseconds since 1970; empty: from"
-    " the beginning",
+    "since": "7d, yesterday 14:02, 2026-11-22T00:00:00Z, or milliseconds since 1970; without a"
+    " zone: {zone}; empty: from the beginning",
     "until": "likewise; empty: to the end",
     "cluster": "empty: all",
     "namespace": "empty: all",
@@ -89,4 +90,5 @@ def _shown(name: str) -> str:
 
 
 def _hint(name: str) -> str:
-    return _HINTS.get(name, "whole numbers count as numbers")
+    hint = _HINTS.get(name, "whole numbers count as numbers")
+    return hint.format(zone=typed_zone())

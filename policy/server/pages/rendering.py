@@ -14,10 +14,13 @@ from starlette.responses import HTMLResponse, Response
 
 from policy.audit.compare import duration
 from policy.audit.documents import instant
+from policy.audit.instants import typed_zone
+from policy.audit.sentences import group_preemption
 from policy.server.http import Failure, problem
 from policy.server.security.access import Access, Principal
 from policy.server.security.tokens import Role
 from policy.text.printable import printable
+from policy.text.words import value_text
 
 _STATIC: Final = files("policy.server.pages").joinpath("static")
 _TYPES: Final = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
@@ -31,8 +34,11 @@ TEMPLATES: Final = Environment(
     lstrip_blocks=True,
     finalize=lambda value: printable(value) if type(value) is str else value,
 )
+TEMPLATES.globals["typed_zone"] = typed_zone
 TEMPLATES.filters["instant"] = instant
 TEMPLATES.filters["duration"] = duration
+TEMPLATES.filters["group_preemption"] = group_preemption
+TEMPLATES.filters["value_text"] = value_text
 
 
 def lines(text: str) -> Markup:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from functools import partial
+
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 
 from policy.server.pages import (
@@ -22,9 +27,10 @@ from policy.server.pages import (
     sql,
     workload,
 )
+from policy.server.pages.parameters import require_known
 from policy.server.pages.rendering import static
-from policy.server.pages.surface import Pages, Show
-from policy.server.security.access import Access
+from policy.server.pages.surface import UNSENT, Pages, Show
+from policy.server.security.access import Access, Principal
 from policy.server.security.tokens import Role
 from policy.server.service import PolicyService
 
@@ -33,8 +39,16 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
     """Where each page is, and who may see it."""
     pages = Pages(service, access)
 
-    def shown(path: str, show: Show, *, unlimited: bool = True) -> Route:
-        return Route(path, pages.guarded(show, unlimited=unlimited), methods=["GET"])
+    def shown(
+        path: str,
+        show: Show,
+        *,
+        unlimited: bool = True,
+        known: Collection[str] | None = (),
+    ) -> Route:
+        """known: parameters of the page; None where it looks at them itself."""
+        knowing = show if known is None else partial(_knowing, show, known)
+        return Route(path, pages.guarded(knowing, unlimited=unlimited), methods=["GET"])
 
     def changed(path: str, change: Show, role: Role) -> Route:
         return Route(path, pages.guarded(change, role=role, unlimited=True), methods=["POST"])
@@ -43,30 +57,48 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
         Route("/static/{name}", static),
         Route("/login", pages.for_everybody(sessions.login), methods=["GET", "POST"]),
         Route("/logout", pages.for_everybody(sessions.logout), methods=["POST"]),
-        shown("/", overview.show, unlimited=False),
-        shown("/decisions", decisions.show, unlimited=False),
-        shown("/decisions/{id}", decision.show, unlimited=False),
-        shown("/groups", groups.show, unlimited=False),
+        shown("/", overview.show, unlimited=False, known=None),
+        shown("/decisions", decisions.show, unlimited=False, known=None),
+        shown(
+            "/decisions/{id}",
+            decision.show,
+            unlimited=False,
+            known=("show", "why_not", "rules", "replay"),
+        ),
+        shown("/groups", groups.show, unlimited=False, known=None),
         shown("/groups/{id}", groups.show_one, unlimited=False),
-        shown("/sessions", batch_sessions.show, unlimited=False),
-        shown("/sessions/{id}", batch_sessions.show_one, unlimited=False),
+        shown("/sessions", batch_sessions.show, unlimited=False, known=None),
+        shown("/sessions/{id}", batch_sessions.show_one, unlimited=False, known=("show", "after")),
         # Names that the API server does not check may have a slash in them.
-        shown("/workloads/{namespace}/{name:path}", workload.show, unlimited=False),
-        shown("/nodes/{name}", node.show),
+        shown(
+            "/workloads/{namespace}/{name:path}",
+            workload.show,
+            unlimited=False,
+            known=("cluster", "after"),
+        ),
+        shown("/nodes/{name}", node.show, known=("cluster",)),
         shown("/rules", rules.show),
         # Names of shipped ones have, too: environments/prod.
-        shown("/rules/{name:path}", rules.show_one),
-        shown("/compare", compare.show),
-        shown("/observed", observed.show, unlimited=False),
-        shown("/observed/{id}", observation.show, unlimited=False),
+        shown("/rules/{name:path}", rules.show_one, known=("diff",)),
+        shown("/compare", compare.show, known=("rules", "n", "cluster", "open")),
+        shown("/observed", observed.show, unlimited=False, known=None),
+        shown("/observed/{id}", observation.show, unlimited=False, known=("again",)),
         shown("/environments", environments.show),
-        shown("/environments/{name:path}", environments.opened),
+        shown("/environments/{name:path}", environments.opened, known=("candidate", "n", UNSENT)),
         *(
             changed(f"/environments/{{name:path}}/{form}", change, Role.OPERATOR)
             for form, change in environments.FORMS.items()
         ),
-        shown("/sql", sql.show, unlimited=False),
+        shown("/sql", sql.show, unlimited=False, known=None),
         shown("/simulations", simulation.show),
         shown("/simulations/{id}", simulation.show_one),
         shown("/api", reference.show, unlimited=False),
     ]
+
+
+async def _knowing(
+    show: Show, known: Collection[str], pages: Pages, request: Request, principal: Principal
+) -> Response:
+    """A page that refuses parameters that it does not know. Raises Failure."""
+    require_known(request.query_params, known)
+    return await show(pages, request, principal)

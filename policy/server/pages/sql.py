@@ -90,6 +90,7 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
         request,
         principal,
         "sql.html",
+        status=200 if failure is None else failure.status,
         text=question.text if question else query.get("q", ""),
         name=question.saved.name if question and question.saved else "",
         parameters=question.parameters if question else [],

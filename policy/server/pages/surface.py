@@ -153,9 +153,13 @@ def from_own_page(request: Request) -> bool | None:
 
 
 def after(request: Request) -> int | None:
-    """The number that the page before ended with; None for the first page."""
+    """The number that the page before ended with; None for the first page. Raises Failure."""
     given = request.query_params.get("after", "")
-    return int(given) if given.isascii() and given.isdigit() and len(given) < 19 else None
+    if not given:
+        return None
+    if not (given.isascii() and given.isdigit() and len(given) < 19):
+        raise Failure(400, "invalid", "query: `after`: not a whole number")
+    return int(given)
 
 
 async def form_of(request: Request) -> dict[str, str]:
