@@ -131,9 +131,10 @@ def command(
     kube-scheduler calls `POST /extender/preempt` (or /extender/ENVIRONMENT/preempt) for every
     preemption; the environment's active rules judge what it offers, and every call is a recorded
     decision of origin `extender`. SIGTERM and SIGINT end the service after the calls that it
-    holds. /healthz, /readyz and /metrics are for the platform. With --follow, the same process
-    follows a real cluster: /healthz/follow says how that goes, and /metrics has its figures. See
-    docs/service.md.
+    holds; SIGHUP has it read tokens and certificates again, which it also does by itself when their
+    files change. /healthz, /readyz and /metrics are for the platform. With --follow, the same
+    process follows a real cluster: /healthz/follow says how that goes, and /metrics has its
+    figures. See docs/service.md.
 
     \b
     Example:

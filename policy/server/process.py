@@ -6,19 +6,19 @@ import logging
 import os
 import signal
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Final
+from typing import Final
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from policy.server import interpreter, startup
 from policy.server.app import build
+from policy.server.certificate import Certificate
 from policy.server.config import Config
 from policy.server.extender.child import Child
 from policy.server.protocol import Protocol
@@ -30,17 +30,25 @@ log = logging.getLogger("policy.server")
 _GRACE_SECONDS: Final = 9
 _THREADS_SECONDS: Final = 0.5
 """For what they did when everything else had ended."""
+_RENEWAL_TICKS: Final = 10
+"""Tenths of a second between two looks at the files of the certificate."""
 
 
 class _Server(uvicorn.Server):
     """Ends by a signal as something that was wanted, with status 0; streams end at once.
 
-    It ends, too, when the process that decides has ended, as something that was not.
+    It ends, too, when the process that decides has ended, as something that was not. By SIGHUP it
+    reads its files again.
     """
 
     service: PolicyService
+    access: Access
+    certificate: Certificate | None
+    _hung_up = False  #: has SIGHUP come?
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if self.certificate is not None:
+            self.config.ssl = self.certificate.context
         try:
             await super().startup(sockets=sockets)
         except SystemExit as exc:
@@ -57,6 +65,12 @@ class _Server(uvicorn.Server):
         if self.service.desks.lost:
             self.service.stopping.set()
             self.should_exit = True
+        hung_up, self._hung_up = self._hung_up, False
+        if hung_up:
+            log.info("SIGHUP: the files of tokens and certificate are read again")
+            self.access.reread()
+        if self.certificate is not None and (hung_up or counter % _RENEWAL_TICKS == 0):
+            self.certificate.renew(anew=hung_up)
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -67,9 +81,13 @@ class _Server(uvicorn.Server):
         self.service.stopping.set()
         super().handle_exit(sig, frame)
 
+    def handle_hangup(self, sig: int, frame: FrameType | None) -> None:
+        self._hung_up = True  # the next tick sees it
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         before = {s: signal.signal(s, self.handle_exit) for s in (signal.SIGINT, signal.SIGTERM)}
+        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, self.handle_hangup)
         try:
             yield
         finally:
@@ -83,20 +101,12 @@ def server_of(config: Config, child: Child | None = None) -> _Server:
     child: the process of the desks, where it was started by now. Raises StoreError where the
     database cannot be opened, TokenError for a bad file of tokens, StartError for other files.
     """
-    startup.check(config)
+    certificate = Certificate(config, config.tls_cert) if config.tls_cert is not None else None
+    startup.check_spool(config.spool)
     service = PolicyService(config, child=child)
     access = Access(config, clock=service.clock)
     service.open()
     app: ASGIApp = build(service, access)
-    tls: dict[str, Any] = {}
-    if config.tls_cert is not None:
-        tls = {
-            "ssl_certfile": str(config.tls_cert),
-            "ssl_keyfile": str(config.tls_key) if config.tls_key else None,
-            "ssl_ca_certs": str(config.client_ca) if config.client_ca else None,
-            # People come without a certificate; who shows one is checked.
-            "ssl_cert_reqs": ssl.CERT_OPTIONAL if config.client_ca else ssl.CERT_NONE,
-        }
     server = _Server(
         uvicorn.Config(
             app,
@@ -112,16 +122,17 @@ def server_of(config: Config, child: Child | None = None) -> _Server:
             proxy_headers=False,
             timeout_keep_alive=75,
             timeout_graceful_shutdown=_GRACE_SECONDS,
-            **tls,
         )
     )
-    server.service = service
+    server.service, server.access, server.certificate = service, access, certificate
     return server
 
 
 def run(config: Config, child: Child | None = None) -> bool:
     """Serve until a signal ends it; False where it could not start, or where others ended it."""
     interpreter.prepare()
+    # Until it is handled, and at the end: it ends no service.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     server = server_of(config, child)
     server.run()
     wanted = server.started and not server.service.desks.lost

@@ -19,13 +19,6 @@ class StartError(Exception):  # told to people in the words of its message
         self.help = help
 
 
-def check(config: Config) -> None:
-    """Raises StartError."""
-    if config.tls_cert is not None:
-        _check_tls(config.tls_cert, config.tls_key, config.client_ca)
-    _check_spool(config.spool)
-
-
 def no_listener(host: str, port: int, exc: OSError) -> StartError:
     """Why the address cannot be used."""
     # A name that is unknown has a number of its own, below 0.
@@ -36,7 +29,9 @@ def no_listener(host: str, port: int, exc: OSError) -> StartError:
     )
 
 
-def _check_tls(cert: Path, key: Path | None, client_ca: Path | None) -> None:
+def tls_context(config: Config, cert: Path) -> ssl.SSLContext:
+    """What connections are begun with. cert: that of `config`. Raises StartError."""
+    key, client_ca = config.tls_key, config.client_ca
     for path in filter(None, (cert, key, client_ca)):
         try:
             path.read_bytes()
@@ -44,7 +39,8 @@ def _check_tls(cert: Path, key: Path | None, client_ca: Path | None) -> None:
             raise StartError(f"{path}: {exc.strerror}") from exc
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        context.load_verify_locations(cert)
+        # In a context of its own: whatever issued it issues no certificates of callers.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cert)
     except ssl.SSLError as exc:
         raise StartError(
             f"{cert}: not a certificate (PEM)", help="--tls-cert names the service's chain"
@@ -73,10 +69,13 @@ def _check_tls(cert: Path, key: Path | None, client_ca: Path | None) -> None:
                 f"{client_ca}: not a certificate (PEM)",
                 help="--client-ca names the authority that issues the certificates of schedulers",
             ) from exc
+        # People come without a certificate; who shows one is checked.
+        context.verify_mode = ssl.CERT_OPTIONAL
+    return context
 
 
-def _check_spool(folder: Path) -> None:
-    """A call that finds no place in the spool is in no record: that has to be known before."""
+def check_spool(folder: Path) -> None:
+    """Raises StartError: a call that finds no place in the spool would be in no record."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".tried-"):

@@ -26,6 +26,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from policy.store import arrays, bulk, identity
 from policy.store.errors import StoreError, Unavailable, translated
+from policy.store.sqlite_file import SqliteFile
 from policy.text.system import explained
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ _SIGNAL_STEPS: Final = 100_000
 """Steps of SQLite's machine, about a millisecond's work, between two looks for signals."""
 _LONG_LOG: Final = 4000
 """Pages of SQLite's log, of 4 kB each, from which on a commit copies it: `checkpoint`."""
+_FILE: Final = "policy.file"
+"""Key of a connection's info: the `SqliteFile` that it has open."""
 _CHECKPOINT: Final = "PRAGMA wal_checkpoint(PASSIVE)"
 _FORMS: Final = "give a file (`policy.db`), `sqlite:///policy.db` or `postgresql://user@host/name`"
 
@@ -84,13 +87,10 @@ def absolute_url(text: str) -> str:
     return text
 
 
-def _sqlite_uri(url: URL, *, read_only: bool) -> str:
-    path = Path(url.database or "").absolute()
-    if not read_only:
-        return path.as_uri() + "?mode=rwc"
+def _reading_mode(path: Path) -> str:
     # Where nobody can write, no journal can be made, and none is needed.
     frozen = not os.access(path.parent, os.W_OK) and not Path(f"{path}-wal").exists()
-    return path.as_uri() + ("?mode=ro&immutable=1" if frozen else "?mode=ro")
+    return "ro&immutable=1" if frozen else "ro"
 
 
 def _check_file(url: URL, *, read_only: bool, create: bool) -> None:
@@ -130,7 +130,7 @@ def make_engine(
     """
     if url.get_backend_name() == "sqlite":
         _check_file(url, read_only=read_only, create=create)
-        return _sqlite_engine(url, read_only=read_only)
+        return _sqlite_engine(url, read_only=read_only, create=create)
     return _postgres_engine(
         url, read_only=read_only, json_as_text=not migrating, repeating=repeating
     )
@@ -155,19 +155,33 @@ def _let_signals_in() -> int:
     return 0
 
 
-def _sqlite_engine(url: URL, *, read_only: bool) -> Engine:
-    uri = _sqlite_uri(url, read_only=read_only)
+def _sqlite_engine(url: URL, *, read_only: bool, create: bool) -> Engine:
+    named = url.database or ""
+    path = Path(named).absolute()
+    file = SqliteFile(named, create=create)
+    reading = _reading_mode(path) if read_only else None
 
     def connect() -> sqlite3.Connection:
+        mode = reading or file.mode()
+        if mode != "rwc":
+            file.check()  # which says more than SQLite
+        uri = f"{path.as_uri()}?mode={mode}"
         # Transactions are opened by the `begin` event below, never by the driver.
-        return sqlite3.connect(
+        connection = sqlite3.connect(
             uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
+        try:
+            file.opened()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     engine = create_engine(url, creator=connect, poolclass=QueuePool)
 
     @event.listens_for(engine, "connect")
-    def settings(connection: sqlite3.Connection, _: object) -> None:
+    def settings(connection: sqlite3.Connection, record: ConnectionPoolEntry) -> None:
+        record.info[_FILE] = file
         # SQLite holds signals back until a statement ends; in between, Python handles them here.
         # A Ctrl-C then ends the statement as `interrupted`, see `errors.translated`.
         connection.set_progress_handler(_let_signals_in, _SIGNAL_STEPS)
@@ -185,6 +199,8 @@ def _sqlite_engine(url: URL, *, read_only: bool) -> Engine:
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
+        # Also before one that reads: what is not in its place is not what people mean.
+        file.check()
         # A writer takes the lock at once: upgrading a read transaction fails where it waited.
         immediate = connection.get_execution_options().get("writes", False)
         statement = "BEGIN IMMEDIATE" if immediate else "BEGIN"
@@ -380,6 +396,8 @@ class Database:
             self.engine.connect() as connection,
             bulk.Driver(connection, _CHECKPOINT) as cursor,
         ):
+            # The log in its place may have become that of another file.
+            connection.info[_FILE].check()
             # Once more for what was written meanwhile, which is little: only a log of which all is
             # copied begins anew.
             for _ in range(2):
@@ -395,8 +413,8 @@ class Database:
     def _keep(self, connection: Connection) -> None:
         """Keep it for the next transaction: getting one anew takes as long as several statements.
 
-        Only that of a file, which stays where it is: what became of a server's while it was idle,
-        the pool finds out.
+        Only that of a file, which is looked at when a transaction begins: what became of a
+        server's while it was idle, the pool finds out.
         """
         if self.is_sqlite and not self._idle:
             self._idle.append(connection)

@@ -69,19 +69,58 @@ def relations() -> frozenset[str]:
     return frozenset(METADATA.tables) | VIEWS | {VERSION_TABLE}
 
 
+_RELATIONS: Final = """
+    SELECT relname FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace
+    WHERE nspname = current_schema() AND relkind IN ('f', 'p', 'r', 'v')
+"""
+"""Also those that the role may not read, which information_schema does not show."""
+
+_NOT_READABLE: Final = text(f"""
+    SELECT n.nspname
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.relname = '{VERSION_TABLE}' AND (
+        n.nspname = current_schema() AND NOT has_table_privilege(c.oid, 'SELECT')
+        -- A schema that the role may not use is passed over, as if the path did not name it.
+        OR NOT has_schema_privilege(n.oid, 'USAGE') AND n.nspname IN (
+            SELECT replace(trim(named, ' "'), '$user', CAST(current_user AS text))
+            FROM unnest(string_to_array(current_setting('search_path'), ',')) AS named
+        )
+    )
+""")
+
+
 def _table_names(connection: Connection) -> set[str]:
     if connection.dialect.name == "sqlite":
         query = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
     else:
-        query = (
-            "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema()"
-        )
+        query = _RELATIONS
     names = {str(row[0]) for row in connection.execute(text(query))}
     return {name for name in names if not name.startswith("sqlite_")}
 
 
+def _require_rights(connection: Connection, url: URL) -> None:
+    """Raises StoreError where the role may not read our tables, which then seem to be missing."""
+    schema = connection.execute(_NOT_READABLE).scalars().first()
+    if schema is None:
+        return
+    quoted = connection.dialect.identifier_preparer.quote
+    role = connection.execute(text("SELECT current_user")).scalar_one()
+    to, of = quoted(role), quoted(schema)
+    raise StoreError(
+        f"`{shown(url)}` has tables of this program that role `{role}` may not read",
+        help="connect as their owner, or as a role that `policy db reader create` made; for this"
+        f" role to read them, their owner runs `GRANT USAGE ON SCHEMA {of} TO {to}; GRANT SELECT"
+        f" ON ALL TABLES IN SCHEMA {of} TO {to}`",
+    )
+
+
 def schema_of(connection: Connection, url: URL) -> Schema:
-    """The schema as the database states it. Raises StoreError for a database of another kind."""
+    """The schema as the database states it.
+
+    Raises StoreError for a database of another kind, and for one that the role may not read.
+    """
+    if connection.dialect.name == "postgresql":
+        _require_rights(connection, url)
     names = _table_names(connection)
     if not names:
         return Schema(revision=None, newest=HEAD)

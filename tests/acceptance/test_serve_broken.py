@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from policy.server.extender.spool import Spool, SpooledCall
@@ -156,3 +157,44 @@ def test_a_spooled_call_that_cannot_be_recorded_holds_up_no_other(
     assert (service.get("/readyz").status_code, service.stop()) == (200, 0)
     with Store.open(url) as store:
         assert len(store.read.decisions("default")) == 2
+
+
+def test_files_of_the_spool_that_cannot_be_read_are_set_aside(
+    tmp_path: Path, sqlite_template: Path
+) -> None:
+    """The log names them, what can be read of them is recorded, and nothing waits any more."""
+    url = str(tmp_path / "policy.db")
+    shutil.copy(sqlite_template, url)
+    folder = tmp_path / "policy-spool"
+    folder.mkdir()
+    calls = [
+        SpooledCall(
+            environment="prod",
+            mode="shadow",
+            caller="",
+            answer="offered",
+            failure="the database is locked",
+            arrived_ms=serving.NOW_MS,
+            duration_us=7,
+            body=json.dumps(request).encode(),
+        )
+        for request in CALLS[:2]
+    ]
+    cut = folder / f"{serving.NOW_MS}-2-cut.calls"
+    cut.write_bytes(msgspec.msgpack.encode(calls)[:-200])
+    (folder / f"{serving.NOW_MS}-1-abc.calls").write_bytes(b"garbage\n")
+    (folder / "foo.calls").write_bytes(b"")
+    (folder / "folder.calls").mkdir()
+    service = serving.serve(serving.filled(url), tmp_path)
+    service.ready()
+    assert until(lambda: sum(file.suffix == ".refused" for file in waits_in(tmp_path)) == 3)
+    assert "\npolicy_spool_depth 0.0\n" in service.get("/metrics").text
+    log = service.log.read_text()
+    assert service.stop() == 0
+    said = [line for line in log.splitlines() if "spooled calls in" in line]
+    assert sorted(line.split("`")[1] for line in said) == [
+        f"policy-spool/{name}.calls"
+        for name in (f"{serving.NOW_MS}-1-abc", f"{serving.NOW_MS}-1-cut", "folder", "foo")
+    ]
+    with Store.open(url) as store:
+        assert len(store.read.decisions("default")) == 1

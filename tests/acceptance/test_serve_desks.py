@@ -289,6 +289,32 @@ def test_a_signal_to_the_whole_group_ends_it_after_what_it_holds(
         assert [row.preemptor for row in store.read.decisions("default")] == ["shop/high"]
 
 
+def test_a_file_that_is_moved_is_not_written(sqlite_url: str, tmp_path: Path) -> None:
+    """It is a database that is away: `--on-failure` answers, and the call waits in the spool."""
+    path, away = Path(sqlite_url), tmp_path / "away.db"
+    spool = Spool(tmp_path / "policy-spool")
+    given = ("--extender-mode", "enforce")
+    with served(sqlite_url, tmp_path, *given) as service:
+        service.ready()
+        path.rename(away)
+        assert service.preempt(a_call("high")) == {}
+        found = service.get("/readyz").status_code, spool.depth(), path.exists()
+        assert found == (503, 1, False)
+        away.rename(path)
+        until(lambda: spool.depth() == 0, "the call stays in the spool")
+        service.ready()
+        assert service.preempt(a_call("other")) == {"n0": ["uid-low"]}
+        log = service.log.read_text()
+        assert (service.stop(), "Traceback" in log) == (0, False)
+    assert f"no calls for `prod` are decided: the file `{path}` is gone" in log
+    with Store.open(sqlite_url) as store:
+        found = [
+            (row.preemptor, store.read.decision(row.id).served.failure)
+            for row in store.read.decisions("default")
+        ]
+    assert found == [("shop/other", ""), ("shop/high", "the database could not take it")]
+
+
 def test_a_command_line_shows_no_database(sqlite_url: str, tmp_path: Path) -> None:
     """Any user of the machine may read it, and a URL may hold a password."""
     with served(sqlite_url, tmp_path) as service:

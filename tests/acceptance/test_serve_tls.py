@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import html
+import os
 import re
 import shutil
+import signal
 import ssl
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -137,3 +140,148 @@ def test_only_certificates_of_the_authority_count(service: Serving) -> None:
     with client() as unknown:
         answer = unknown.post(service.url + "/extender/preempt", content=call)
     assert answer.status_code == 401
+
+
+# --- renewed while the service runs ---------------------------------------------------------------
+
+
+def written(folder: Path, issuer: trustme.CA, *, callers: trustme.CA = AUTHORITY) -> Path:
+    """A folder with what a service needs, as a secret of Kubernetes has it."""
+    folder.mkdir()
+    own = issuer.issue_cert("127.0.0.1")
+    own.cert_chain_pems[0].write_to_path(folder / "tls.crt")
+    own.private_key_pem.write_to_path(folder / "tls.key")
+    callers.cert_pem.write_to_path(folder / "ca.crt")
+    return folder
+
+
+def shown(files: Path, folder: Path) -> None:
+    """Have links lead to a folder, all at the same instant, as the kubelet does."""
+    link = files / "..new"
+    link.symlink_to(folder)
+    link.rename(files / "..data")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """Links to the files of the service, through one that is swapped."""
+    found = tmp_path / "mounted"
+    found.mkdir()
+    for name in ("tls.crt", "tls.key", "ca.crt"):
+        (found / name).symlink_to(f"..data/{name}")
+    shown(found, written(tmp_path / "first", AUTHORITY))
+    return found
+
+
+@pytest.fixture
+def renewing(db: str, tmp_path: Path, files: Path) -> Iterator[Serving]:
+    tokens = tmp_path / "tokens.json"
+    TokenFile(tokens).create("reader", Role.VIEWER, namespaces=None, now_ms=1)
+    started = serving.serve(
+        db,
+        tmp_path,
+        *("--tokens", tokens),
+        *("--tls-cert", files / "tls.crt", "--tls-key", files / "tls.key"),
+        *("--client-ca", files / "ca.crt"),
+        environment="",
+        process_group=0,
+    )
+    yield started
+    assert started.stop() == 0
+    assert "Traceback" not in started.log.read_text()
+
+
+def until(fact: Callable[[], bool], service: Serving) -> None:
+    """Wait for what a service does soon."""
+    for _ in range(600):
+        if fact():
+            return
+        time.sleep(0.1)
+    raise AssertionError(service.log.read_text())
+
+
+def answers(service: Serving, *, trusting: trustme.CA, issued_by: trustme.CA | None = None) -> bool:
+    """On a new connection."""
+    with client(trusting=trusting, issued_by=issued_by) as caller:
+        try:
+            return caller.get(service.url + "/healthz").status_code == 200
+        except httpx.TransportError:
+            return False
+
+
+def test_a_renewed_certificate_is_taken_over(renewing: Serving, files: Path) -> None:
+    """By new connections, those that there are go on; the authority of callers is another one."""
+    with client() as before:
+        assert before.get(renewing.url + "/healthz").status_code == 200
+        shown(files, written(files.parent / "second", STRANGER, callers=STRANGER))
+        until(lambda: answers(renewing, trusting=STRANGER), renewing)
+        found = {
+            "the old one": answers(renewing, trusting=AUTHORITY),
+            "callers of before": answers(renewing, trusting=STRANGER, issued_by=AUTHORITY),
+            "callers of now": answers(renewing, trusting=STRANGER, issued_by=STRANGER),
+            "a connection of before": before.get(renewing.url + "/healthz").status_code == 200,
+        }
+    assert found == {
+        "the old one": False,
+        "callers of before": False,
+        "callers of now": True,
+        "a connection of before": True,
+    }
+
+
+def test_a_wrong_pair_is_not_taken_over(renewing: Serving, files: Path) -> None:
+    """Half of it is written, then the rest: the old one stays meanwhile, and the log says why."""
+    second = written(files.parent / "second", STRANGER)
+    half = written(files.parent / "half", AUTHORITY)
+    shutil.copy(second / "tls.crt", half / "tls.crt")
+    shown(files, half)
+    said = f"{files / 'tls.key'}: the key is not that of the certificate in `{files / 'tls.crt'}`"
+    until(lambda: said in renewing.log.read_text(), renewing)
+    found = [answers(renewing, trusting=AUTHORITY), answers(renewing, trusting=STRANGER)]
+    (half / "tls.key").unlink()
+    until(lambda: "tls.key: No such file" in renewing.log.read_text(), renewing)
+    shutil.copy(second / "tls.key", half / "tls.key")
+    until(lambda: answers(renewing, trusting=STRANGER), renewing)
+    log = renewing.log.read_text()
+    assert (found, log.count(said), log.count("is not renewed")) == ([True, False], 1, 2)
+
+
+def test_a_hangup_has_files_read_and_ends_nothing(renewing: Serving, tmp_path: Path) -> None:
+    """Also where all processes get it, and where nothing tells that the files are other ones."""
+    tokens = tmp_path / "tokens.json"
+    file = TokenFile(tokens)
+    held = {
+        name: {"Authorization": "Bearer " + file.create(name, role, namespaces=None, now_ms=1)}
+        for name, role in (("one", Role.VIEWER), ("scheduler", Role.EXTENDER))
+    }
+
+    def status(of: str) -> int:
+        path = "/extender/prod/preempt" if of == "scheduler" else "/api/v1/decisions"
+        method = "POST" if of == "scheduler" else "GET"
+        call = preempts("b")[0]["request"] if of == "scheduler" else None
+        return caller.request(
+            method, renewing.url + path, content=call, headers=held[of]
+        ).status_code
+
+    def revoke_unseen() -> None:
+        before = tokens.stat()
+        changed = tmp_path / "changed.json"
+        shutil.copy(tokens, changed)
+        TokenFile(changed).revoke("one", now_ms=2)
+        tokens.write_bytes(changed.read_bytes())
+        os.utime(tokens, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    with client() as caller:
+        # The processes that decide and record are started by the first call.
+        found = [status("scheduler"), status("one")]
+        pids = serving.children(renewing.process.pid)
+        pids += [pid for child in pids for pid in serving.children(child)]
+        revoke_unseen()
+        os.killpg(renewing.process.pid, signal.SIGHUP)
+        until(lambda: status("one") == 401, renewing)
+        found.append(status("scheduler"))
+    now = serving.children(renewing.process.pid)
+    assert (found, len(pids)) == ([200, 200, 200], 2)
+    assert [*now, *serving.children(now[0])] == pids
+    log = renewing.log.read_text()
+    assert [log.count(said) for said in ("SIGHUP: ", "is that of new connections")] == [1, 1]

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
+import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from policy.server.extender import spool as module
+from policy.server.extender.cut_short import whole_values
 from policy.server.extender.spool import Spool, SpooledCall, SpoolFull
 
 
@@ -112,12 +116,165 @@ def test_a_folder_that_cannot_be_made_is_an_error_of_the_call(tmp_path: Path) ->
         Spool(tmp_path / "file" / "spool").add(a_call(0)).result(60)
 
 
-def test_files_of_others_stay(tmp_path: Path) -> None:
-    (tmp_path / "5-2-x.calls").write_bytes(b"no calls")
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(0, 127, -1, -32, -33, 255, 256, -129, 65536, -(1 << 20), 1 << 40, -(1 << 40), 1 << 63),
+        *(None, True, 0.5, "", "x" * 31, "x" * 32, "x" * 300, "x" * 70_000),
+        *(b"", b"x" * 300, b"x" * 70_000, [], [[1, "a"]] * 20, [0] * 70_000),
+        *({}, {"a": {"b": [b"c"]}}, {str(n): n for n in range(20)}),
+        {str(n): n for n in range(70_000)},
+    ],
+)
+def test_values_before_a_damage_are_found(value: object) -> None:
+    """Of every kind and length, to the byte, in arrays of every length."""
+    one = msgspec.msgpack.encode(value)
+    for count in (1, 16):
+        data = msgspec.msgpack.encode([value] * count)
+        assert whole_values(data) == (count, [one] * count)
+        assert whole_values(data[:-1]) == (count, [one] * (count - 1))
+    many = b"\xdd" + (1 << 20).to_bytes(4) + one
+    assert whole_values(many) == (1 << 20, [one])
+
+
+def several(folder: Path, *numbers: int) -> Path:
+    """A file with so many calls."""
+    before = set(folder.iterdir())
+    for kept in together(Spool(folder), [a_call(number) for number in numbers]):
+        kept.result(60)
+    (made,) = set(folder.iterdir()) - before
+    return made
+
+
+def recorded(spool: Spool) -> list[SpooledCall]:
+    """The calls that wait, each taken as recorded before the next one, until none is there."""
+    found = []
+    for one in spool.waiting("prod"):
+        found.append(one.call)
+        spool.done(one)
+    return found + recorded(spool) if found else []
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"garbage\n", b"\x90", b"\xdf\xff\xff\xff\xff", b"\x93\x01\x02\x03", b"\xdd\xff"]
+)
+@pytest.mark.parametrize("name", ["999-1-abc", "5-2-x", "5-0-x", "foo"])
+def test_what_is_no_call_is_set_aside(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, data: bytes, name: str
+) -> None:
+    """Once, and the log says it; those behind it are recorded, and it does not wait any more."""
+    (tmp_path / f"{name}.calls").write_bytes(data)
     (tmp_path / "notes.txt").write_bytes(b"")
-    assert waiting(Spool(tmp_path)) == []
-    assert Spool(tmp_path).environments() == set()
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["5-2-x.calls", "notes.txt"]
+    several(tmp_path, 1)
+    spool = Spool(tmp_path)
+    assert (recorded(spool), spool.environments(), spool.depth()) == ([a_call(1)], set(), 0)
+    left = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert left == {f"{name}.refused": data, "notes.txt": b""}
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith(f"spooled calls in `{tmp_path / name}.calls` cannot be read: ")
+    assert said.endswith(f"; see `{tmp_path / name}.refused`")
+
+
+def test_calls_before_a_damage_are_recorded(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Wherever the last one is cut off; how many are left is in the name."""
+    for end in range(1, len(several(tmp_path, 3).read_bytes()), 3):
+        folder = tmp_path / str(end)
+        folder.mkdir()
+        file = several(folder, 1, 2, 3)
+        data = file.read_bytes()[:-end]
+        file.write_bytes(data)
+        spool = Spool(folder)
+        assert (spool.environments(), spool.depth()) == ({"prod"}, 3)
+        assert (recorded(spool), spool.depth()) == ([a_call(1), a_call(2)], 0)
+        (kept,) = folder.iterdir()
+        assert kept.name == file.name.replace("-3-", "-1-").replace(".calls", ".refused")
+        assert (kept.read_bytes(), str(kept) in caplog.messages[-1]) == (data, True)
+
+
+def test_what_was_recorded_before_a_damage_is_not_offered_again(tmp_path: Path) -> None:
+    """A file keeps the calls that it had; the damage may come later."""
+    file = several(tmp_path, 1, 2, 3)
+    spool = Spool(tmp_path)
+    spool.done(next(spool.waiting("prod")))
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(file.read_bytes()[:-1])
+    assert (waiting(spool), spool.depth()) == ([a_call(2)], 2)
+    assert recorded(spool) == [a_call(2)]
+
+
+@pytest.mark.parametrize("name", ["foo", "7-9-foo"])
+def test_a_name_that_says_too_little_or_too_much_is_put_right(tmp_path: Path, name: str) -> None:
+    """All calls of the file wait, each of them is recorded once."""
+    several(tmp_path, 1, 2).rename(tmp_path / f"{name}.calls")
+    spool = Spool(tmp_path)
+    assert (waiting(spool), spool.depth()) == ([a_call(1), a_call(2)], 2)
+    assert (recorded(spool), list(tmp_path.iterdir())) == ([a_call(1), a_call(2)], [])
+
+
+def test_nothing_that_was_set_aside_is_lost(tmp_path: Path) -> None:
+    """Not where the next one has the same name either."""
+    spool = Spool(tmp_path)
+    for data in (b"first", b"second"):
+        (tmp_path / "foo.calls").write_bytes(data)
+        assert waiting(spool) == []
+    assert sorted(path.read_bytes() for path in tmp_path.iterdir()) == [b"first", b"second"]
+
+
+def test_what_cannot_be_opened_is_said_once_and_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A folder, a link to nothing, one to itself: they are no calls that wait, and stop none."""
+    spool = Spool(tmp_path)
+    (tmp_path / "0-1-a.calls").mkdir()
+    (tmp_path / "0-1-b.calls").symlink_to(tmp_path / "later")
+    (tmp_path / "0-1-c.calls").symlink_to("0-1-c.calls")
+    several(tmp_path, 1)
+    found = [(waiting(spool), spool.depth(), spool.environments()) for _ in range(3)]
+    assert found == [([a_call(1)], 1, {"prod"})] * 3
+    assert caplog.messages == [
+        f"spooled calls in `{tmp_path}/0-1-{name}.calls` wait, to be read later: {reason}"
+        for name, reason in (
+            ("a", "is a folder, not a file"),
+            ("b", "no such file or folder"),
+            ("c", "a symbolic link that leads to itself"),
+        )
+    ]
+    assert recorded(spool) == [a_call(1)]
+    several(tmp_path, 2).rename(tmp_path / "later")
+    assert (recorded(spool), len(caplog.messages)) == ([a_call(2)], 3)
+
+
+def test_calls_of_another_user_wait(caplog: pytest.LogCaptureFixture) -> None:
+    """They are counted, the log says once why they are not recorded, and later they are."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o777)
+        file = several(folder, 1, 2)
+        spool = Spool(folder)
+        file.chmod(0)
+        with without_rights():
+            found = [(waiting(spool), spool.depth()) for _ in range(2)]
+        file.chmod(0o600)
+        assert found == [([], 2)] * 2
+        assert caplog.messages == [
+            f"spooled calls in `{file}` wait, to be read later: permission denied"
+        ]
+        assert recorded(spool) == [a_call(1), a_call(2)]
+
+
+@contextmanager
+def without_rights() -> Iterator[None]:
+    """As a user for whom permissions count."""
+    if os.geteuid():
+        yield
+        return
+    os.seteuid(12345)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
 
 
 @pytest.mark.parametrize("failing", ["fsync", "rename"])

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import grp
 import hmac
 import json
 import logging
+import os
+import pwd
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -17,6 +25,7 @@ from policy.cli.app import cli
 from policy.cli.session import instant
 from policy.server.config import Config
 from policy.server.security import access as module
+from policy.server.security import tokens as module_tokens
 from policy.server.security.access import Access
 from policy.server.security.tokens import Role, TokenError, TokenFile, hashed
 
@@ -176,3 +185,139 @@ def test_uses_are_noted_where_it_is_said(path: Path) -> None:
     ]
     table = CliRunner().invoke(cli, listed).stdout.splitlines()
     assert [line.split()[2] for line in table[2:]] == ["all", "*"]
+
+
+# --- whose the file is ----------------------------------------------------------------------------
+
+OWNER, GROUP, OTHER = 12345, 23456, 34567
+"""Users and a group that no machine knows, so that they are shown as numbers."""
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A file of tokens in a folder that every user can write."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o777)
+        yield Path(name) / "tokens.json"
+
+
+@contextmanager
+def another_user(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Somebody who may not give a file to others; files that were there are not theirs."""
+    if os.geteuid() == 0:
+        groups = os.getgroups()
+        os.setgroups([])
+        os.seteuid(OTHER)
+        try:
+            yield
+        finally:
+            os.seteuid(0)
+            os.setgroups(groups)
+        return
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    # Nobody but root can become somebody else: the system's answer is made here.
+    with monkeypatch.context() as patched:
+        patched.setattr(module_tokens.os, "fstat", lambda _: Path("/").stat())
+        patched.setattr(module_tokens.os, "fchown", refuse)
+        patched.setattr(module_tokens.os, "geteuid", lambda: OTHER)
+        yield
+
+
+def state_of(path: Path) -> tuple[int, int, int]:
+    status = path.stat()
+    return status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)
+
+
+def test_a_changed_file_stays_with_its_owner(path: Path) -> None:
+    """Whoever changes it, the service can read it afterwards: owner, group, mode, links to it."""
+    target = path.with_name("mounted.json")
+    file = TokenFile(path)
+    path.symlink_to(target)
+    file.create("one", Role.ADMIN, namespaces=None, now_ms=1)
+    assert state_of(target)[2] == 0o600
+    root = os.geteuid() == 0
+    owner = (OWNER, GROUP) if root else (os.getuid(), max(os.getgroups(), default=os.getgid()))
+    os.chown(target, *owner)
+    target.chmod(0o640)
+    file.create("two", Role.ADMIN, namespaces=None, now_ms=1)
+    file.revoke("one", now_ms=2)
+    assert (state_of(target), path.readlink()) == ((*owner, 0o640), target)
+    assert [(one.name, one.revoked_ms) for one in file.tokens()] == [("one", 2), ("two", None)]
+    assert sorted(one.name for one in path.parent.iterdir()) == ["mounted.json", "tokens.json"]
+
+
+def test_who_cannot_leave_the_file_to_its_owner_changes_nothing(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the service would lose the file, and every caller with it."""
+    file = TokenFile(shared)
+    file.create("one", Role.ADMIN, namespaces=None, now_ms=1)
+    shared.chmod(0o644)
+    before = shared.read_bytes(), state_of(shared)
+    with another_user(monkeypatch), pytest.raises(TokenError) as refused:
+        file.revoke("one", now_ms=2)
+    user, group = pwd.getpwuid(before[1][0]).pw_name, grp.getgrgid(before[1][1]).gr_name
+    assert (refused.value.message, refused.value.help) == (
+        f"{shared}: the system does not permit that: the file belongs to user `{user}` and group"
+        f" `{group}`",
+        f"run the command as user `{user}` or as root; the file keeps its owner, group and mode",
+    )
+    assert (shared.read_bytes(), state_of(shared)) == before
+    assert [one.name for one in shared.parent.iterdir()] == ["tokens.json"]
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_another_version_of_the_file_is_refused(path: Path, version: int) -> None:
+    """Its fields may mean something else: none is looked at."""
+    file = TokenFile(path)
+    file.create("one", Role.ADMIN, namespaces=None, now_ms=1)
+    changed(path, version=version, more=[])
+    for use in (file.read, lambda: opened(path), lambda: file.revoke("one", now_ms=2)):
+        with pytest.raises(TokenError) as refused:
+            use()
+        assert refused.value.message == (
+            f"{path}: `version` is {version}, and this version of the program reads 1"
+        )
+
+
+def test_a_service_that_cannot_read_the_file_says_so(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once in the log, and as long as it lasts to whoever looks whether it is ready."""
+    secret = TokenFile(path).create("one", Role.ADMIN, namespaces=None, now_ms=1)
+    access = opened(path)
+    asked = request(authorization=f"Bearer {secret}")
+    kept = path.read_bytes()
+    found = [access.problem]
+    path.unlink()
+    path.mkdir()
+    for _ in range(3):
+        access._looked = 0.0
+        assert access.principal(asked) is None
+    found.append(access.problem)
+    path.rmdir()
+    path.write_bytes(kept)
+    access.reread()
+    assert access.principal(asked) is not None
+    found.append(access.problem)
+    said = f"no token is accepted: {path}: is a folder, not a file"
+    assert found == ["", said, ""]
+    assert [record.getMessage() for record in caplog.records] == [
+        said,
+        f"tokens are accepted again: `{path}` can be read",
+    ]
+
+
+def test_a_file_is_read_at_once_where_that_is_wanted(path: Path) -> None:
+    """Not a second later."""
+    file = TokenFile(path)
+    secret = file.create("one", Role.ADMIN, namespaces=None, now_ms=1)
+    access = opened(path)
+    asked = request(authorization=f"Bearer {secret}")
+    assert access.principal(asked) is not None
+    file.revoke("one", now_ms=2)
+    access.reread()
+    assert access.principal(asked) is None

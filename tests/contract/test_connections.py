@@ -7,6 +7,7 @@ import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg
@@ -16,6 +17,7 @@ from sqlalchemy.engine import make_url
 
 from policy.store import Store, StoreError, announcing
 from policy.store.connection import Database, parse_url
+from policy.store.errors import Unavailable
 from tests.contract.builders import NOW, a_cluster
 from tests.support.broken_wire import BrokenWire
 
@@ -124,6 +126,72 @@ def test_the_log_of_a_file_is_copied_into_it(database_url: str, tmp_path: Path) 
                 found = [row.name for row in alone.state.clusters()]
     on_sqlite = parse_url(database_url).get_backend_name() == "sqlite"
     assert (on_a_file, found) == (on_sqlite, ["default"] if on_sqlite else [])
+
+
+def used(store: Store) -> list[tuple[str, str]]:
+    """What is said of each use of a store that has connections."""
+    found = []
+    for use in (
+        lambda: store.record.import_objects("more", a_cluster(), at_ms=NOW, source="x"),
+        store.state.clusters,
+        store.checkpoint,
+    ):
+        try:
+            use()
+        except Unavailable as exc:
+            found.append((exc.message, exc.help))
+    return found
+
+
+def test_a_file_that_is_gone_is_missed(tmp_path: Path) -> None:
+    """Nothing is written where it went, and none is made; with the same file back it goes on."""
+    path, away = tmp_path / "policy.db", tmp_path / "away.db"
+    with Store.open(str(path)) as store:
+        store.record.import_objects("default", a_cluster(), at_ms=NOW, source="x")
+        path.rename(away)
+        gone = (
+            f"the file `{path}` is gone",
+            "put it back, and the work goes on; to put another one there, end every process that"
+            " uses the database first",
+        )
+        assert (used(store), path.exists()) == ([gone] * 3, False)
+        away.rename(path)
+        assert used(store) == []
+        assert [c.name for c in store.state.clusters()] == ["default", "more"]
+
+
+def test_no_connection_makes_the_file_anew(tmp_path: Path) -> None:
+    """Also the first one of a store for a database that has to be there, and one of a thread."""
+    path = tmp_path / "policy.db"
+    Store.open(str(path)).close()
+    late = Store.opened_elsewhere(str(path))
+    with Store.open(str(path)) as store, ThreadPoolExecutor(4) as threads, store.reading():
+        path.unlink()
+        waiting = [threads.submit(used, one) for one in (store, late, store)]
+        said = {message for one in waiting for message, _ in one.result(60)}
+    late.close()
+    assert (said, path.exists()) == ({f"the file `{path}` is gone"}, False)
+
+
+def test_another_file_is_not_taken_for_the_one_that_was_there(tmp_path: Path) -> None:
+    """Its log would be that of the old one; whoever opens it later finds it as it was."""
+    path, other = tmp_path / "policy.db", tmp_path / "other.db"
+    Store.open(str(other)).close()
+    before = other.read_bytes()
+    with Store.open(str(path)) as store:
+        store.record.import_objects("default", a_cluster(), at_ms=NOW, source="x")
+        other.replace(path)
+        replaced = (
+            f"another file is in the place of `{path}`",
+            f"end every process that uses the database, and move `{path}-wal` and `{path}-shm` away"
+            " before one opens the new file: they belong to the old one",
+        )
+        assert used(store) == [replaced] * 3
+    assert path.read_bytes() == before
+    for ending in ("-wal", "-shm"):
+        Path(f"{path}{ending}").unlink()
+    with Store.open(str(path)) as store:
+        assert store.state.clusters() == []
 
 
 # --- no connection -------------------------------------------------------------------------------

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -211,3 +213,45 @@ def test_the_command_line(url: str, name: str, capsys, monkeypatch) -> None:
     # What is typed goes before the environment; both typed is a mistake.
     assert run(["sql", "SELECT 1 AS a", "--db", url]) == 1
     assert run(["sql", "SELECT 1 AS a", "--db", url, "--reader-url", reader]) == 2
+
+
+@pytest.mark.parametrize("usage", [True, False])
+def test_a_role_without_rights_is_told_which_ones(url: str, name: str, usage: bool) -> None:
+    """The tables of others are there for it, too: the database is not taken for an empty one."""
+    with psycopg.connect(url, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {name} LOGIN")
+        if not usage:
+            admin.execute("REVOKE USAGE ON SCHEMA public FROM PUBLIC")
+        own = make_url(url).set(username=name).render_as_string(hide_password=False)
+        found = []
+        for use in (Store.open, upgrade, lambda url: Store.open(url, read_only=True)):
+            with pytest.raises(StoreError) as caught:
+                use(own)
+            found.append((caught.value.message, caught.value.help))
+        said = f"has tables of this program that role `{name}` may not read"
+        grant = re.findall("`(GRANT [^`]*)`", found[0][1])
+        assert ([one.endswith(said) for one, _ in found], len(set(found)), len(grant)) == (
+            [True] * 3,
+            1,
+            1,
+        )
+        admin.execute(grant[0])
+    Store.open(own, read_only=True).close()
+
+
+def test_an_empty_schema_beside_that_of_others_is_one(url: str, name: str) -> None:
+    """Of a role that may not use the schema of others, and has one of its own."""
+    with psycopg.connect(url, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {name} LOGIN; CREATE SCHEMA {name} AUTHORIZATION {name}")
+        admin.execute(f"ALTER ROLE {name} SET search_path = {name}")
+        admin.execute("REVOKE USAGE ON SCHEMA public FROM PUBLIC")
+    own = make_url(url).set(username=name).render_as_string(hide_password=False)
+    with Store.open(own) as store:
+        assert store.state.clusters() == []
+
+
+def test_the_documentation_makes_each_reader_once() -> None:
+    """Whoever follows a page to its end makes no role twice: that would be an error."""
+    for page in (Path(__file__).parents[2] / "docs").glob("*.md"):
+        made = re.findall(r"\(policy db reader create (\w+)", page.read_text())
+        assert sorted(set(made)) == sorted(made), page.name

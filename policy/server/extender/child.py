@@ -14,7 +14,8 @@ from typing import Final, NamedTuple
 
 DESKS: Final = "policy.server.extender.worker"
 RECORDER: Final = "policy.server.extender.recording"
-_SIGNALS: Final = frozenset({signal.SIGINT, signal.SIGTERM})
+_SIGNALS: Final = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGTERM})
+"""That are for the service, also where they are sent to all processes."""
 
 
 class Child(NamedTuple):

@@ -2,7 +2,8 @@
 
 On the disk before a call is answered: calls that come together share a file, and so the time that
 the disk takes. A file goes when all of its calls are in the record. The name of a file says how
-many of its calls, the last ones, wait.
+many of its calls, the last ones, wait. One of which no call that waits can be read gets another
+ending, and is not read again; what stands before a damage is recorded first.
 
 Each call is recorded once, though processes that share the folder may record it at the same time,
 and one may be killed when a call is recorded and still in its file. Why that holds: the call has a
@@ -15,9 +16,12 @@ killed at that instant, another one has to look at the folder by then.
 from __future__ import annotations
 
 import fcntl
+import itertools
+import logging
 import os
 import re
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -28,8 +32,12 @@ from typing import BinaryIO, Final
 
 import msgspec
 
+from policy.server.extender.cut_short import whole_values
 from policy.store.record.keys import WriteKey
+from policy.text.system import explained
 from policy.typed import prepared
+
+log = logging.getLogger("policy.server")
 
 MAX_BYTES: Final = 1 << 30
 """Room that waiting calls may take; beyond it a call is only counted, and said in the log."""
@@ -39,7 +47,7 @@ _FILE_BYTES: Final = 1 << 20
 
 _SUFFIX: Final = ".calls"
 _REFUSED: Final = ".refused"
-"""Of a call that cannot be recorded; named as the others it is tried again."""
+"""Of calls that cannot be recorded; named as the others they are tried again."""
 _NAME: Final = re.compile(r"(\d+)-(\d+)-(.+)")
 """Of a file: when its first call arrived, how many calls still wait, and what makes it unique."""
 _UNFINISHED: Final = re.compile(r"\d+-\d+-[a-z0-9_]+")
@@ -63,12 +71,6 @@ class SpooledCall(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
     #: may a decision be in the record that was made in time?
     doubtful: bool = True
-
-
-class _OfCall(msgspec.Struct, frozen=True):
-    """What says whose a spooled call is; the rest of it is not read."""
-
-    environment: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +97,8 @@ class Spool:
         self._folder = folder
         self._coming: SimpleQueue[tuple[SpooledCall, Future[None]]] = SimpleQueue()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="spool")
+        self._telling = threading.Lock()
+        self._told: dict[Path, str] = {}  #: why files could not be read, as the log has it
 
     def add(self, call: SpooledCall) -> Future[None]:
         """Keep a call; the future is done when it is on the disk, or has OSError or SpoolFull."""
@@ -109,26 +113,22 @@ class Spool:
 
     def depth(self) -> int:
         """How many calls wait."""
-        return sum(_left(path) for path in self._files())
+        return sum(_left(path) for path in self._files() if path.is_file())
 
     def environments(self) -> set[str]:
         """Those of which calls wait."""
-        found: set[str] = set()
-        for path in self._files():
-            with suppress(OSError, msgspec.MsgspecError):
-                calls = msgspec.msgpack.decode(path.read_bytes(), type=prepared(list[_OfCall]))
-                found.update(call.environment for call in calls[-_left(path) :])
-        return found
+        return {one.call.environment for path in self._files() for one in self._calls_of(path)}
 
     def waiting(self, environment: str) -> Iterator[Waiting]:
-        """The calls of an environment, oldest first. Files that are no calls stay."""
+        """The calls of an environment, oldest first.
+
+        A file without a call that can be read is set aside; one that cannot be opened stays, and is
+        tried again the next time. The log says both.
+        """
         for path in self._files():
-            with suppress(OSError, msgspec.MsgspecError):
-                calls = msgspec.msgpack.decode(path.read_bytes(), type=prepared(list[SpooledCall]))
-                for left in range(min(_left(path), len(calls)), 0, -1):
-                    call = calls[len(calls) - left]
-                    if call.environment == environment:
-                        yield Waiting(path=_named(path, left), call=call)
+            for one in self._calls_of(path):
+                if one.call.environment == environment:
+                    yield one
 
     def done(self, waiting: Waiting) -> None:
         """The call, and every one before it in its file, is in the record."""
@@ -159,7 +159,42 @@ class Spool:
                 path.unlink()
 
     def _files(self) -> list[Path]:
-        return sorted(self._folder.glob(f"*{_SUFFIX}")) if self._folder.is_dir() else []
+        found = sorted(self._folder.glob(f"*{_SUFFIX}")) if self._folder.is_dir() else []
+        for path in tuple(self._told):
+            if path not in found:
+                self._told.pop(path, None)
+        return found
+
+    def _calls_of(self, path: Path) -> list[Waiting]:
+        """The calls of a file that wait and can be read."""
+        waiting: list[Waiting] = []
+        try:
+            calls, count, problem = _calls(path.read_bytes())
+            if calls:
+                path = _with_right_name(path, calls[0], count)
+                waiting = [
+                    Waiting(path=_named(path, number), call=calls[count - number])
+                    for number in range(_left(path), count - len(calls), -1)
+                ]
+            if not waiting:
+                kept = _moved(path, path.with_suffix(_REFUSED))
+                said = problem or "none of its calls waits"
+                log.error("spooled calls in `%s` cannot be read: %s; see `%s`", path, said, kept)
+        except OSError as exc:
+            self._tell(path, exc)
+        else:
+            self._told.pop(path, None)
+        return waiting
+
+    def _tell(self, path: Path, exc: OSError) -> None:
+        """Say once why a file cannot be read, or not be renamed."""
+        if isinstance(exc, FileNotFoundError) and not path.is_symlink():
+            return  # another process has recorded its calls
+        said = explained(exc).message
+        with self._telling:
+            if self._told.get(path) != said:
+                log.error("spooled calls in `%s` wait, to be read later: %s", path, said)
+            self._told[path] = said
 
     def _unfinished(self) -> list[Path]:
         found = self._folder.iterdir() if self._folder.is_dir() else ()
@@ -192,7 +227,7 @@ class Spool:
         taken = 0
         for path in (*self._files(), *self._unfinished()):
             with suppress(FileNotFoundError):  # recorded meanwhile
-                taken += path.stat().st_size
+                taken += path.lstat().st_size
         if taken + len(data) > MAX_BYTES:
             raise SpoolFull(f"the spool `{self._folder}` holds {taken} bytes, the most it may")
         first = f"{calls[0].arrived_ms}-{len(calls)}-"
@@ -231,6 +266,22 @@ def _made(folder: Path, *, prefix: str) -> tuple[BinaryIO, Path]:
         file.close()
 
 
+def _calls(data: bytes) -> tuple[list[SpooledCall], int, str]:
+    """The calls of a file before a damage; how many it had; and what is wrong with it, or ""."""
+    try:
+        calls = msgspec.msgpack.decode(data, type=prepared(list[SpooledCall]))
+    except msgspec.MsgspecError as exc:
+        problem = str(exc)
+    else:
+        return calls, len(calls), ""
+    count, values = whole_values(data)
+    calls = []
+    with suppress(msgspec.MsgspecError):
+        for value in values:
+            calls.append(msgspec.msgpack.decode(value, type=prepared(SpooledCall)))
+    return calls, count, problem
+
+
 def _left(path: Path) -> int:
     """How many calls of a file wait."""
     name = _NAME.match(path.name)
@@ -241,3 +292,24 @@ def _named(path: Path, left: int) -> Path:
     """The file when so many of its calls wait."""
     name = _NAME.match(path.name)
     return path.with_name(f"{name[1]}-{left}-{name[3]}") if name else path
+
+
+def _with_right_name(path: Path, first: SpooledCall, count: int) -> Path:
+    """The file, whose name says how many of its calls wait, as whoever put it here may not know.
+
+    Raises OSError.
+    """
+    name = _NAME.match(path.name)
+    if name is None:
+        return _moved(path, path.with_name(f"{first.arrived_ms}-{count}-{path.name}"))
+    return path if int(name[2]) <= count else _moved(path, _named(path, count))
+
+
+def _moved(path: Path, to: Path) -> Path:
+    """Renamed, where no other file has that name; else to one like it. Raises OSError."""
+    free = to
+    for number in itertools.count(2):
+        if not os.path.lexists(free):
+            break
+        free = to.with_stem(f"{to.stem}-{number}")
+    return path.rename(free)

@@ -18,6 +18,7 @@ from starlette.requests import HTTPConnection
 from policy.server.config import Config
 from policy.server.security.numbers import Numbered, Numbers
 from policy.server.security.tokens import Role, Token, TokenError, TokenFile, find
+from policy.text.system import explained
 
 log = logging.getLogger("policy.server")
 
@@ -104,6 +105,7 @@ class Access:
         self._numbers: Numbers | None = None
         self._stamp: tuple[int, int] | None = None
         self._looked = 0.0
+        self._problem = ""  #: why the file cannot be read
         self._noted: float | None = None  #: when the file of last uses was written
         self._unnoted = False  #: was a token used since?
         self._notable = True  #: could it be written the last time?
@@ -115,6 +117,18 @@ class Access:
     def open_to_all(self) -> bool:
         """Are there no tokens?"""
         return self._file is None
+
+    @property
+    def problem(self) -> str:
+        """Why no token is accepted now, because the file cannot be read; "" where it can."""
+        self._reread()
+        return f"no token is accepted: {self._problem}" if self._problem else ""
+
+    def reread(self) -> None:
+        """Read the file now, whether it seems to have changed or not."""
+        with self._lock:
+            self._looked, self._stamp = 0.0, None
+        self._reread()
 
     def principal(self, request: HTTPConnection) -> Principal | None:
         """Who makes the request; None where nothing says so, or nothing valid does."""
@@ -201,6 +215,7 @@ class Access:
             return
         with self._lock:
             self._looked = now
+            problem = ""
             try:
                 status = self._path.stat()
                 stamp = (status.st_mtime_ns, status.st_ino)
@@ -208,10 +223,18 @@ class Access:
                     self._read(self._file)
                     self._stamp = stamp
             # A file that is gone or broken lets no request in until it is mended.
-            except (OSError, TokenError, ValueError) as exc:
+            except TokenError as exc:
+                problem = exc.message
+            except (OSError, ValueError) as exc:
+                problem = f"{self._path}: {explained(exc).message}"
+            if problem:
                 self._tokens = []
                 self._stamp = None
-                log.error("no token is accepted: %s", exc)
+            if problem and problem != self._problem:
+                log.error("no token is accepted: %s", problem)
+            elif self._problem and not problem:
+                log.warning("tokens are accepted again: `%s` can be read", self._path)
+            self._problem = problem
 
     def _read(self, file: TokenFile) -> None:
         self._tokens, self._key = file.read()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import fcntl
+import grp
 import hashlib
 import hmac
 import os
+import pwd
 import re
 import secrets
+import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,8 +20,10 @@ from typing import Final
 
 import msgspec
 
+from policy.text.system import explained
 from policy.typed import prepared
 
+_VERSION: Final = 1
 _PREFIX: Final = "policy_"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}")
 _KEY_BYTES: Final = 32
@@ -60,8 +65,14 @@ class Token(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     revoked_ms: int | None = None
 
 
+class _Versioned(msgspec.Struct):
+    """What is read first: another version may have other fields."""
+
+    version: int = _VERSION
+
+
 class _File(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    version: int = 1
+    version: int = _VERSION
     session_key: str = ""  #: signs the cookies of sessions, hexadecimal
     tokens: list[Token] = []
 
@@ -141,7 +152,15 @@ class TokenFile:
 
     def _read(self, *, missing_ok: bool = False) -> _File:
         try:
-            file = msgspec.json.decode(self._path.read_bytes(), type=prepared(_File))
+            data = self._path.read_bytes()
+            version = msgspec.json.decode(data, type=prepared(_Versioned)).version
+            if version != _VERSION:
+                raise TokenError(
+                    f"{self._path}: `version` is {version}, and this version of the program reads"
+                    f" {_VERSION}",
+                    help="use the version of the program that made the file",
+                )
+            file = msgspec.json.decode(data, type=prepared(_File))
         except FileNotFoundError:
             if missing_ok:
                 return _File(session_key=secrets.token_hex(_KEY_BYTES))
@@ -150,7 +169,7 @@ class TokenFile:
                 help="`policy token create NAME --role admin --tokens FILE` makes it",
             ) from None
         except OSError as exc:
-            raise TokenError(f"{self._path}: {exc.strerror}") from exc
+            raise _refused(self._path, exc) from exc
         except msgspec.MsgspecError as exc:
             raise TokenError(f"{self._path}: not a file of tokens: {exc}") from exc
         # With a key that can be guessed anybody writes themselves the session of any token.
@@ -171,10 +190,14 @@ class TokenFile:
 
     @contextmanager
     def _changing(self) -> Iterator[_File]:
-        folder = self._path.absolute().parent
+        # Whatever links lead to the file, who changes it holds the same lock.
+        folder = _resolved(self._path).parent
         if not folder.is_dir():
             raise TokenError(f"there is no folder `{folder}` for the file of tokens")
-        handle = os.open(folder, os.O_RDONLY)
+        try:
+            handle = os.open(folder, os.O_RDONLY)
+        except OSError as exc:
+            raise _refused(self._path, exc) from exc
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             file = self._read(missing_ok=True)
@@ -182,16 +205,35 @@ class TokenFile:
             try:
                 _replace(self._path, msgspec.json.format(msgspec.json.encode(file)))
             except OSError as exc:
-                raise TokenError(f"{self._path}: {exc.strerror}") from exc
+                raise _refused(self._path, exc) from exc
         finally:
             os.close(handle)
 
 
+def _resolved(path: Path) -> Path:
+    """Where the file itself is: links to it stay links."""
+    return Path(os.path.realpath(path))
+
+
 def _replace(path: Path, data: bytes) -> None:
-    """The whole file or what was there before; only its owner can read it."""
-    handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
+    """The whole file or what was there before, with the same owner, group and mode.
+
+    A new one can be read by its owner only. Raises OSError, also where the file of another user
+    could not be given back to them: a service that runs as that user would not read it any more.
+    """
+    path = _resolved(path)
+    try:
+        before = path.stat()
+    except FileNotFoundError:
+        before = None
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
+            if before is not None:
+                made = os.fstat(handle)
+                if (made.st_uid, made.st_gid) != (before.st_uid, before.st_gid):
+                    os.fchown(handle, before.st_uid, before.st_gid)
+                os.fchmod(handle, stat.S_IMODE(before.st_mode))
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -199,6 +241,39 @@ def _replace(path: Path, data: bytes) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def _refused(path: Path, exc: OSError) -> TokenError:
+    """What the system refused, and whose the file is where that may be the reason."""
+    said = explained(exc)
+    try:
+        status = path.stat()
+    except OSError:
+        return TokenError(f"{path}: {said.message}", help=said.help)
+    me, groups = os.geteuid(), {os.getegid(), *os.getgroups()}
+    own = me == status.st_uid and status.st_gid in groups
+    if not isinstance(exc, PermissionError) or me == 0 or own:
+        return TokenError(f"{path}: {said.message}", help=said.help)
+    user, group = _user(status.st_uid), _group(status.st_gid)
+    who = f"a member of group `{group}`" if me == status.st_uid else f"user `{user}`"
+    return TokenError(
+        f"{path}: {said.message}: the file belongs to user `{user}` and group `{group}`",
+        help=f"run the command as {who} or as root; the file keeps its owner, group and mode",
+    )
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _group(gid: int) -> str:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)
 
 
 def hashed(secret: str) -> str:
