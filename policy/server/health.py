@@ -27,7 +27,14 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
     async def healthz(_: Request) -> Response:
         return PlainTextResponse("ok\n")
 
-    problem, figures = Shared(service.problem), Shared(service.measure_store)
+    def problems() -> str:
+        found = [service.problem()]
+        if service.config.client_ca is None:
+            # Without the file of tokens no scheduler is let in; one with a certificate is.
+            found.append(access.problem)
+        return "; ".join(one for one in found if one)
+
+    problem, figures = Shared(problems), Shared(service.measure_store)
 
     async def readyz(_: Request) -> Response:
         try:

@@ -15,6 +15,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from policy.server.security.tokens import Role, TokenFile
 from tests.acceptance.test_serve_broken import until
 from tests.support import serving
 from tests.support.broken_wire import BrokenWire
@@ -151,3 +152,17 @@ def test_connections_without_requests_keep_nobody_out(
         known.sendall(request)
         assert known.recv(4096).startswith(b"HTTP/1.1 200")
     assert service.stop() == 0
+
+
+def test_nobody_is_let_in_without_the_file_of_tokens(tmp_path: Path, sqlite_template: Path) -> None:
+    """Which is said to whoever looks whether the service is ready, as long as it lasts."""
+    url, path = str(tmp_path / "policy.db"), tmp_path / "tokens.json"
+    shutil.copy(sqlite_template, url)
+    TokenFile(path).create("scheduler", Role.EXTENDER, namespaces=None, now_ms=1)
+    service = started(serving.filled(url), tmp_path, "--tokens", path)
+    away = path.rename(tmp_path / "away")
+    assert until(lambda: service.get("/readyz").status_code == 503)
+    away.rename(path)
+    assert until(lambda: service.get("/readyz").status_code == 200)
+    assert service.stop() == 0
+    assert "not ready: no token is accepted: " in service.log.read_text()
