@@ -25,7 +25,8 @@ NARROWING = frozenset(
     {
         *("--since", "--until", "--around", "--namespace", "--node", "--pod", "--victim"),
         *("--preemptor", "--workload", "--verdict", "--confidence", "--origin", "--outcome"),
-        *("--group", "--job", "--family", "--by", "--part", "--rules", "--why-not", "--show"),
+        *("--group", "--job", "--family", "--by", "--part", "--rule", "--rules", "--why-not"),
+        "--show",
     }
 )
 """Options that leave everything in where they are left out."""

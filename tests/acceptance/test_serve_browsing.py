@@ -371,7 +371,7 @@ def test_one_change_leads_to_those_of_its_cluster(service: Serving, tokens: dict
 @pytest.mark.parametrize(
     "path",
     [
-        *("/decisions", "/decisions/1", "/groups", "/groups/1", "/sessions", "/sessions/1"),
+        *("/", "/decisions", "/decisions/1", "/groups", "/groups/1", "/sessions", "/sessions/1"),
         *("/observed", "/observed/1", "/workloads/shop/low", "/nodes/crowded"),
         *("/rules", "/rules/kube-1.36", "/compare", "/environments", "/environments/prod"),
         *("/sql", "/simulations", "/simulations/1", "/api"),

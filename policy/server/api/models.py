@@ -18,11 +18,8 @@ from pydantic_core import PydanticKnownError
 
 NAME = Field(min_length=1, max_length=253)
 
-
 _POD: Final = "namespace/name; without a namespace it is in `default`."
 _INSTANT: Final = "RFC 3339, `yesterday 14:02`, or `7d` before now"
-
-
 _LONGEST: Final = 10_000
 """Characters of a text."""
 _WHOLE: Final = re.compile("-?[0-9]+")

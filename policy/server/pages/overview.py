@@ -28,9 +28,6 @@ _NEWEST: Final = 10
 
 
 async def show(pages: Pages, request: Request, principal: Principal) -> Response:
-    unknown = sorted(set(request.query_params) - {"days", "cluster"})
-    if unknown:
-        raise Failure(400, "invalid", f"`{unknown[0][:80]}` is not a parameter of this page")
     days = request.query_params.get("days", "1")
     if days not in map(str, _DAYS):
         raise Failure(400, "invalid", f"`days` is `{days[:20]}`", help="it is 1 or 7")

@@ -57,7 +57,7 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
         Route("/static/{name}", static),
         Route("/login", pages.for_everybody(sessions.login), methods=["GET", "POST"]),
         Route("/logout", pages.for_everybody(sessions.logout), methods=["POST"]),
-        shown("/", overview.show, unlimited=False, known=None),
+        shown("/", overview.show, unlimited=False, known=("days", "cluster")),
         shown("/decisions", decisions.show, unlimited=False, known=None),
         shown(
             "/decisions/{id}",
