@@ -120,16 +120,19 @@ def make_engine(
     *,
     read_only: bool = False,
     create: bool = True,
+    checked: bool = False,
     migrating: bool = False,
     repeating: bool = False,
 ) -> Engine:
     """An engine whose connections carry the settings above; nothing is connected yet.
 
+    checked: the file was there for another process; whether it is now, a connection will tell.
     migrating: for schema work, where SQLAlchemy reads the catalogue and wants JSON parsed.
     repeating: the same statements come again and again, with few values each.
     """
     if url.get_backend_name() == "sqlite":
-        _check_file(url, read_only=read_only, create=create)
+        if not checked:
+            _check_file(url, read_only=read_only, create=create)
         return _sqlite_engine(url, read_only=read_only, create=create)
     return _postgres_engine(
         url, read_only=read_only, json_as_text=not migrating, repeating=repeating
@@ -285,12 +288,15 @@ class Database:
         *,
         read_only: bool = False,
         create: bool = True,
+        checked: bool = False,
         repeating: bool = False,
     ) -> None:
         """As of `make_engine`."""
         self.url = url
         self.read_only = read_only
-        self.engine = make_engine(url, read_only=read_only, create=create, repeating=repeating)
+        self.engine = make_engine(
+            url, read_only=read_only, create=create, checked=checked, repeating=repeating
+        )
         self._writers = self.engine.execution_options(writes=True)
         self._idle: list[Connection] = []  # a connection that wrote, kept for who writes next
 

@@ -86,9 +86,10 @@ class Store(Rooms):
         """A database that another process has opened, and with it checked: not connected yet.
 
         repeating: the same statements come again and again, with few values each. Raises StoreError
-        for a name that is none, or a file that is gone.
+        for a name that is none.
         """
-        return cls(Database(parse_url(url), create=False, repeating=repeating))
+        database = Database(parse_url(url), create=False, checked=True, repeating=repeating)
+        return cls(database)
 
     def connect(self) -> None:
         """Have a connection ready, for which what comes first would wait. Raises StoreError."""

@@ -121,6 +121,8 @@ def test_the_document_describes_the_service(
         @given(case=operation.as_strategy(generation_mode=mode))
         def one(case: Any) -> None:
             answer = case.call(base_url=service.url, headers=headers)
-            case.validate_response(answer, checks=wanted)
+            # A body that is too large is refused before anything in it is looked at.
+            unread = [checks.negative_data_rejection] if answer.status_code == 413 else []
+            case.validate_response(answer, checks=[one for one in wanted if one not in unread])
 
         one()

@@ -37,7 +37,7 @@ HIDDEN = {
         *("activations", "environments", "hour_totals", "ledger"),
         *("nominations", "v_nominations", "v_pdb_violations", "pods", "simulations"),
     },
-    "/decisions": {"hour_totals"},
+    "/decisions": {"decision_totals", "hour_totals", "revisions"},
     "/decisions/1": {"nodes", "pods", "nominations", "nomination_ends", "revisions"},
     "/workloads/shop/web": {"activations", "environments"},
     "/workloads/lab/hit": {

@@ -173,6 +173,19 @@ def test_no_connection_makes_the_file_anew(tmp_path: Path) -> None:
     assert (said, path.exists()) == ({f"the file `{path}` is gone"}, False)
 
 
+def test_a_store_that_was_opened_elsewhere_begins_without_the_file(tmp_path: Path) -> None:
+    """A process of the service may start while it is away."""
+    path, away = tmp_path / "policy.db", tmp_path / "away.db"
+    Store.open(str(path)).close()
+    path.rename(away)
+    late = Store.opened_elsewhere(str(path))
+    said = {message for message, _ in used(late)}
+    away.rename(path)
+    found = used(late)
+    late.close()
+    assert (said, found) == ({f"the file `{path}` is gone"}, [])
+
+
 def test_another_file_is_not_taken_for_the_one_that_was_there(tmp_path: Path) -> None:
     """Its log would be that of the old one; whoever opens it later finds it as it was."""
     path, other = tmp_path / "policy.db", tmp_path / "other.db"
