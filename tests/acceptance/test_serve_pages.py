@@ -188,6 +188,20 @@ def test_every_page_stands(
     assert (wrong, page.failures) == ({}, [])
 
 
+def test_lists_of_decisions_are_seen_whole(
+    browser: Browser, service: Serving, tokens: dict[str, str]
+) -> None:
+    """On a wide screen, also with what schedulers were answered: nothing has to be scrolled."""
+    page = opened(browser, service, tokens["viewer"], viewport={"width": 1600, "height": 900})
+    beyond = {}
+    for path in ("/decisions", "/", "/nodes/w-6"):
+        page.goto(service.url + path)
+        lists = page.locator(".wide:has(table.list)")
+        assert lists.count()
+        beyond[path] = lists.evaluate_all("all => all.map(e => e.scrollWidth - e.clientWidth)")
+    assert {path: max(found) for path, found in beyond.items()} == dict.fromkeys(beyond, 0)
+
+
 PRINTED = """() => ({
     clipped: [...document.querySelectorAll('.wide')].filter(e => e.scrollWidth > e.clientWidth
         || getComputedStyle(e).overflowX !== 'visible').map(e => e.getAttribute('aria-label')),
