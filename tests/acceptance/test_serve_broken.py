@@ -56,6 +56,20 @@ def waits_in(folder: Path) -> list[Path]:
     return list((folder / "policy-spool").glob("*"))
 
 
+def spooled(request: dict[str, Any], *, mode: str = "shadow") -> SpooledCall:
+    """A call that was answered while the database was locked."""
+    return SpooledCall(
+        environment="prod",
+        mode=mode,
+        caller="",
+        answer="offered",
+        failure="the database is locked",
+        arrived_ms=serving.NOW_MS,
+        duration_us=7,
+        body=json.dumps(request).encode(),
+    )
+
+
 def until(found: Callable[[], bool], *, seconds: float = 30) -> bool:
     end = time.monotonic() + seconds
     while not found():
@@ -137,17 +151,7 @@ def test_a_spooled_call_that_cannot_be_recorded_holds_up_no_other(
     shutil.copy(sqlite_template, url)
     spool = Spool(tmp_path / "policy-spool")
     for mode, request in (("of no such mode", CALLS[1]), ("shadow", CALLS[0])):
-        call = SpooledCall(
-            environment="prod",
-            mode=mode,
-            caller="",
-            answer="offered",
-            failure="the database is locked",
-            arrived_ms=serving.NOW_MS,
-            duration_us=7,
-            body=json.dumps(request).encode(),
-        )
-        spool.add(call).result(60)
+        spool.add(spooled(request, mode=mode)).result(60)
     service = serving.serve(serving.filled(url), tmp_path)
     service.ready()
     assert until(lambda: not list((tmp_path / "policy-spool").glob("*.calls")))
@@ -167,19 +171,7 @@ def test_files_of_the_spool_that_cannot_be_read_are_set_aside(
     shutil.copy(sqlite_template, url)
     folder = tmp_path / "policy-spool"
     folder.mkdir()
-    calls = [
-        SpooledCall(
-            environment="prod",
-            mode="shadow",
-            caller="",
-            answer="offered",
-            failure="the database is locked",
-            arrived_ms=serving.NOW_MS,
-            duration_us=7,
-            body=json.dumps(request).encode(),
-        )
-        for request in CALLS[:2]
-    ]
+    calls = [spooled(request) for request in CALLS[:2]]
     cut = folder / f"{serving.NOW_MS}-2-cut.calls"
     cut.write_bytes(msgspec.msgpack.encode(calls)[:-200])
     (folder / f"{serving.NOW_MS}-1-abc.calls").write_bytes(b"garbage\n")

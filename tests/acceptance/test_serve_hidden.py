@@ -164,7 +164,7 @@ def test_which_rule_decided_is_not_found_by_trying(
     for path in (*paths, "/api/v1/export/decisions.csv"):
         found = [
             told(service, tokens["own"], f"{path}?rule=", rule)
-            for rule in ("otherwise", "eligibility/otherwise", "nobody")
+            for rule in ("otherwise", "eligibility/otherwise", "unknown")
         ]
         assert [status for status, *_ in found] == [403, 403, 403]
         assert told(service, tokens["all"], f"{path}?rule=", "otherwise")[0] == 200

@@ -210,7 +210,7 @@ PRINTED = """() => ({
         .filter(e => e.checkVisibility()).map(e => e.outerHTML.slice(0, 80)),
     back: getComputedStyle(document.body).backgroundColor,
 })"""
-"""What paper would lack or hold in vain. The colours are those for light."""
+"""What is missing on paper, controls that are of no use there, and the colour of the page."""
 
 
 def test_every_page_is_printed_whole(

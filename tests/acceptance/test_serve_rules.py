@@ -159,7 +159,7 @@ def test_names_may_hold_a_slash(service: Serving) -> None:
 
 
 def test_clusters_with_a_slash_are_reached(service: Serving, db: str) -> None:
-    """In either writing of the name, whatever is asked of them."""
+    """With the slash as it is or escaped, for each address below the cluster."""
     with Store.open(db) as store:
         parts = objects(a_node("n0"))
         store.record.import_objects("eu/west", parts, at_ms=serving.NOW_MS, source="test")

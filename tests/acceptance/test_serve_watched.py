@@ -49,7 +49,7 @@ def figures(service: Serving, name: str) -> dict[str, float]:
 
 
 def test_a_database_that_stands_still_is_said_to(wire: BrokenWire, tmp_path: Path) -> None:
-    """Whether calls are decided, and what was counted, is told without it; the process ends."""
+    """`/readyz` and `/metrics` answer without it, and SIGTERM ends the process."""
     service = started(wire.url, tmp_path, "--extender-mode", "enforce", "--on-failure", "deny")
     assert service.post("/extender/preempt", CALLS[0]).status_code == 200
     ages = figures(service, "policy_state_age_seconds")

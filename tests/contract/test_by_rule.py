@@ -77,7 +77,7 @@ EXPECTED = {
     f"ranking/{RANKED}": [5, 2, 0],
     "ranking/": [4, 1],
     "victims.forbid/otherwise": [],
-    "nobody": [],
+    "unknown": [],
 }
 
 

@@ -79,7 +79,7 @@ class Pages:
             except StoreError as exc:
                 failure = of_store(exc)
             except ClientDisconnect:
-                raise  # nobody waits for a page
+                raise  # there is no client left to show a page to
             except Exception:
                 # People are shown a page whatever happens.
                 log.exception("a page failed")
