@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
@@ -25,8 +25,6 @@ NEWEST: Final = 100
 """Decisions that a candidate is tried on where the reader says no number."""
 _TRY: Final = "try"
 """The form that tries a candidate."""
-_TYPED: Final = ("rules", "reason")
-"""Fields of a form that people fill in."""
 _ACTIVE: Final = "active"
 """Field of a form: the activation that its page shows as the active one, 0 for none."""
 
@@ -122,30 +120,12 @@ def _one(
 
 
 async def activate(pages: Pages, request: Request, principal: Principal) -> Response:
-    def change(name: str, form: Mapping[str, str]) -> None:
-        views.activate(
-            pages.service,
-            principal,
-            name,
-            rules=form.get("rules", ""),
-            reason=form.get("reason", ""),
-            expected_activation=_seen(form),
-        )
-
-    return await _changed(pages, request, principal, "activate", change)
+    fields = ("rules", "reason")
+    return await _changed(pages, request, principal, "activate", views.activate, fields)
 
 
 async def roll_back(pages: Pages, request: Request, principal: Principal) -> Response:
-    def change(name: str, form: Mapping[str, str]) -> None:
-        views.roll_back(
-            pages.service,
-            principal,
-            name,
-            reason=form.get("reason", ""),
-            expected_activation=_seen(form),
-        )
-
-    return await _changed(pages, request, principal, "rollback", change)
+    return await _changed(pages, request, principal, "rollback", views.roll_back, ("reason",))
 
 
 async def _changed(
@@ -153,15 +133,21 @@ async def _changed(
     request: Request,
     principal: Principal,
     form: str,
-    change: Callable[[str, Mapping[str, str]], None],
+    change: Callable[..., object],
+    fields: Sequence[str],
 ) -> Response:
-    """form: of `FORMS`; change: makes the change of an environment by what the form holds."""
+    """form: of `FORMS`; change: of an environment, by the fields that people fill in."""
     sent = await form_of(request)
     name = request.path_params["name"]
-    kept: list[str] = [field for field in _TYPED if field in sent]
+    kept: list[str] = [field for field in fields if field in sent]
+
+    def changed() -> None:
+        typed = {field: sent.get(field, "") for field in fields}
+        change(pages.service, principal, name, expected_activation=_seen(sent), **typed)
+
     try:
         require_own(pages.access, request, sent, shown_again=True)
-        await in_thread(change, name, sent)
+        await in_thread(changed)
     except ActivationChanged as exc:
         failure = of_store(exc, field=_ACTIVE)
     except StoreError as exc:
