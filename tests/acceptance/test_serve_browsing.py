@@ -9,7 +9,6 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -20,6 +19,7 @@ from tests.acceptance.commands import NOW, a_node, a_pod
 from tests.support import serving
 from tests.support.page_text import table, words
 from tests.support.serving import Serving
+from tests.support.signing_in import sign_in
 
 LONG = "n" * 250
 """A node's name of which no part is a word."""
@@ -89,10 +89,7 @@ def opened(
     browser: Browser, service: Serving, tokens: dict[str, str], path: str, **context: Any
 ) -> Page:
     page = browser.new_context(**context).new_page()
-    page.goto(f"{service.url}/login?next={quote(path, safe='/')}")
-    page.fill("input[name=token]", tokens["viewer"])
-    page.click("main button")
-    return page
+    return sign_in(page, service, tokens["viewer"], path)
 
 
 def got(service: Serving, tokens: dict[str, str], path: str) -> Any:

@@ -20,6 +20,7 @@ from policy.store import Store
 from tests.support import serving
 from tests.support.page_text import words
 from tests.support.serving import Serving
+from tests.support.signing_in import sign_in
 
 WRONG = """() => [...document.querySelectorAll('[aria-invalid=true]')].map(field => [
     field.name, document.getElementById(field.getAttribute('aria-describedby')).innerText])"""
@@ -81,14 +82,6 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
     opened.close()
 
 
-def logged_in(context: BrowserContext, service: Serving, token: str, path: str = "/") -> Page:
-    page = context.new_page()
-    page.goto(f"{service.url}/login?next={quote(path)}")
-    page.fill("input[name=token]", token)
-    page.click("main button")
-    return page
-
-
 def fill(page: Page, form: str, *, rules: str = "kube-1.30", reason: str = "because") -> None:
     if form == "activate":
         page.locator("form[action$=activate] input[name=rules]").fill(rules)
@@ -143,7 +136,7 @@ def test_a_form_of_an_old_page_undoes_nothing(
 ) -> None:
     """What a colleague activated stays, and is named; who sends the form again has seen that."""
     name = made("kube-1.35", "kube-1.36")
-    page = logged_in(context, service, tokens["ann"], f"/environments/{name}")
+    page = sign_in(context.new_page(), service, tokens["ann"], f"/environments/{name}")
     said = by_bob(service, tokens, name)
     before = activated(db, name)
     fill(page, form)
@@ -163,7 +156,7 @@ def test_of_two_first_activations_the_second_is_refused(
 ) -> None:
     """That nothing was active is what its page showed."""
     name = made()
-    first = logged_in(context, service, tokens["ann"], f"/environments/{name}")
+    first = sign_in(context.new_page(), service, tokens["ann"], f"/environments/{name}")
     second = context.new_page()
     second.goto(first.url)
     for page, rules in ((first, "kube-1.30"), (second, "kube-1.31")):
@@ -182,7 +175,7 @@ def test_a_form_that_is_mended_is_still_of_its_page(
 ) -> None:
     """Whoever corrects a name has not been told that something was activated meanwhile."""
     name = made("kube-1.36")
-    page = logged_in(context, service, tokens["ann"], f"/environments/{name}")
+    page = sign_in(context.new_page(), service, tokens["ann"], f"/environments/{name}")
     said = by_bob(service, tokens, name)
     before = activated(db, name)
     fill(page, "activate", rules="kube-1.3x")
@@ -219,7 +212,7 @@ def test_a_rollback_says_what_it_activates(
     context: BrowserContext, service: Serving, tokens: dict[str, str], made: Made
 ) -> None:
     """On its button; where there is nothing to go back to there is no form."""
-    page = logged_in(context, service, tokens["ann"])
+    page = sign_in(context.new_page(), service, tokens["ann"])
     found = []
     for rules in ((), ("kube-1.36",), ("kube-1.35", "kube-1.36")):
         page.goto(f"{service.url}/environments/{made(*rules)}")
@@ -241,7 +234,7 @@ def test_a_form_without_a_session_is_said_not_to_be_sent(
 ) -> None:
     """On the login page, also after a wrong token, and on the page to which that leads."""
     name = made("kube-1.36")
-    page = logged_in(context, service, tokens["ann"], f"/environments/{name}")
+    page = sign_in(context.new_page(), service, tokens["ann"], f"/environments/{name}")
     fill(page, "activate")
     context.clear_cookies()
     ended = (
@@ -288,8 +281,8 @@ def test_a_page_of_an_earlier_session_logs_out(
     context: BrowserContext, service: Serving, tokens: dict[str, str]
 ) -> None:
     """In a tab that was open before somebody logged in again in another one."""
-    early = logged_in(context, service, tokens["ann"])
-    logged_in(context, service, tokens["bob"])
+    early = sign_in(context.new_page(), service, tokens["ann"])
+    sign_in(context.new_page(), service, tokens["bob"])
     early.click("header button")
     assert (urlsplit(early.url).path, context.cookies()) == ("/login", [])
 
@@ -349,10 +342,10 @@ def test_a_form_of_an_earlier_session_is_shown_again(
 ) -> None:
     """With what was typed, so that sending it once more does it, under the new session."""
     name = made("kube-1.35", "kube-1.36")
-    page = logged_in(context, service, tokens["ann"], f"/environments/{name}")
+    page = sign_in(context.new_page(), service, tokens["ann"], f"/environments/{name}")
     fill(page, form)
     entered = typed(page, form)
-    logged_in(context, service, tokens["bob"])
+    sign_in(context.new_page(), service, tokens["bob"])
     before = activated(db, name)
     assert send(page, form) == (403, [EARLIER])
     assert (typed(page, form), activated(db, name)) == (entered, before)
@@ -365,8 +358,8 @@ def test_a_form_of_an_earlier_session_is_still_of_its_page(
 ) -> None:
     """What was activated meanwhile is said when it is sent again."""
     name = made("kube-1.36")
-    page = logged_in(context, service, tokens["ann"], f"/environments/{name}")
-    logged_in(context, service, tokens["bob"])
+    page = sign_in(context.new_page(), service, tokens["ann"], f"/environments/{name}")
+    sign_in(context.new_page(), service, tokens["bob"])
     said = by_bob(service, tokens, name)
     fill(page, "activate")
     found = [send(page, "activate") for _ in range(3)]
@@ -449,7 +442,7 @@ def test_a_field_of_a_form_that_is_wrong_is_marked(
 ) -> None:
     """That one of that form alone, described by the message; everything typed is kept."""
     name = made("kube-1.35", "kube-1.36")
-    page = logged_in(context, service, tokens["ann"], f"/environments/{name}")
+    page = sign_in(context.new_page(), service, tokens["ann"], f"/environments/{name}")
     fill(page, form, **entered)
     send(page, form)
     field, said = wrong
@@ -491,7 +484,7 @@ def test_a_filter_that_is_wrong_is_marked(
     context: BrowserContext, service: Serving, tokens: dict[str, str]
 ) -> None:
     """The one field alone, described by the message, on every page that has fields."""
-    page = logged_in(context, service, tokens["ann"])
+    page = sign_in(context.new_page(), service, tokens["ann"])
     found, wanted = {}, {}
     for address, field in LISTS.items():
         page.goto(service.url + address)
@@ -504,7 +497,7 @@ def test_a_filter_is_marked_where_the_list_alone_is_loaded(
     context: BrowserContext, service: Serving, tokens: dict[str, str]
 ) -> None:
     """The fields stay in place then, and so does what is typed; mended, nothing is marked."""
-    page = logged_in(context, service, tokens["ann"], "/decisions")
+    page = sign_in(context.new_page(), service, tokens["ann"], "/decisions")
     found = []
     for since in ("someday", "7d"):
         page.fill("input[name=since]", since)

@@ -34,6 +34,7 @@ from tests.contract.builders import (
 )
 from tests.support import serving
 from tests.support.serving import Serving
+from tests.support.signing_in import sign_in
 
 NOW = time.time_ns() // 1_000_000
 RECENT = NOW - 3 * HOUR_MS
@@ -345,11 +346,7 @@ def test_an_address_that_does_not_exist_is_a_page_for_people(
 def page(browser: Browser, service: Serving, tokens: dict[str, str]) -> Iterator[Page]:
     """The list of decisions, logged in."""
     opened = browser.new_context().new_page()
-    opened.goto(service.url + "/login?next=/decisions")
-    opened.fill("input[name=token]", tokens["viewer"])
-    opened.click("main button")
-    opened.wait_for_selector("#list")
-    yield opened
+    yield sign_in(opened, service, tokens["viewer"], "/decisions")
     opened.context.close()
 
 

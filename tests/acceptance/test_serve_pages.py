@@ -22,6 +22,7 @@ from tests.acceptance.test_serve_sessions import hold
 from tests.support import serving
 from tests.support.live import LIVE
 from tests.support.serving import Serving, preempts
+from tests.support.signing_in import sign_in
 
 PAGES = (
     "/",
@@ -108,10 +109,7 @@ def opened(browser: Browser, service: Serving, token: str, **context: object) ->
         "request",
         lambda r: None if r.url.startswith((service.url, "data:")) else failures.append(r.url),
     )
-    page.goto(service.url + "/login")
-    page.fill("input[name=token]", token)
-    page.click("main button")
-    return page
+    return sign_in(page, service, token)
 
 
 UNLABELLED = """() => [...document.querySelectorAll('input,select,textarea,button')]

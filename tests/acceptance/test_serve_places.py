@@ -35,6 +35,7 @@ from tests.contract.filled import observe
 from tests.support import serving
 from tests.support.page_text import table, words
 from tests.support.serving import Serving
+from tests.support.signing_in import sign_in
 
 START = "2026-09-21T12:00:00Z"
 GROUP_NOW = "2026-09-21T15:00:00Z"
@@ -301,10 +302,7 @@ def test_the_page_keeps_the_lines_of_a_query(
 ) -> None:
     """However often it is run; what is not shown as it is, is shown otherwise."""
     page = browser.new_context(java_script_enabled=False).new_page()
-    page.goto(service.url + "/login")
-    page.fill("input[name=token]", tokens["viewer"])
-    page.click("main button")
-    page.goto(service.url + "/sql")
+    sign_in(page, service, tokens["viewer"], "/sql")
     query = "SELECT victim\n\tFROM v_victims -- <b>\nWHERE victim LIKE :like"
     page.fill("textarea[name=q]", query)
     page.click("main form button")

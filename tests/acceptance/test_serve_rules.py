@@ -24,6 +24,7 @@ from tests.acceptance.commands import Policy
 from tests.support import serving
 from tests.support.builders import a_node, a_pod, objects
 from tests.support.serving import Serving
+from tests.support.signing_in import sign_in
 
 OWN = RuleSet.load(
     {
@@ -462,10 +463,7 @@ def test_a_form_that_is_refused_keeps_what_was_in_it(
 ) -> None:
     """An empty name, an unknown one; then the links of a table head, with JavaScript."""
     opened = browser.new_context().new_page()
-    opened.goto(service.url + "/login")
-    opened.fill("input[name=token]", tokens["admin"])
-    opened.click("main button")
-    opened.goto(service.url + "/environments/prod")
+    sign_in(opened, service, tokens["admin"], "/environments/prod")
     form = opened.locator("form[action$=activate]")
     form.locator("input[name=rules]").fill(" ")
     form.locator("input[name=reason]").fill("because")
