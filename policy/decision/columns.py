@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from policy.cluster import canonical
 
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from policy.cluster.tables import Names
 
 _T = TypeVar("_T")
+
+_FEW: Final = 500
+"""Values that are written one by one."""
 
 
 class Texts(Sequence[str]):
@@ -175,13 +178,15 @@ class Runs(Deferred[_T]):
             self._compute = None
         return self._found
 
-    def canonical(self) -> canonical.Fragment:
+    def canonical(self) -> Sequence[_T] | canonical.Fragment:
+        if self._size <= _FEW:
+            return self.values()  # and the encoder writes them sooner than runs are found
         numbers, missing = self._columns()
         ends = numbers[1:] != numbers[:-1]
         if missing is not None:
             ends |= missing[1:] != missing[:-1]
         last = ends.nonzero()[0]  # of each run but the last one
-        if not self._size or 4 * last.size > self._size:
+        if 4 * last.size > self._size:
             return canonical.fragment(self.values())
         starts = [0, *(last + 1).tolist()] if last.size else [0]
         runs = [

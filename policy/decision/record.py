@@ -7,14 +7,16 @@ candidates beyond the kept ones are in the digest only; a replay brings them bac
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
 from typing import Any, Final, Literal, TypeAlias
 
 from policy.decision.model import (
+    BudgetViolation,
     Candidate,
+    Candidates,
     Decision,
     DecisionFields,
     KeptCandidates,
@@ -68,16 +70,23 @@ def record_of(decision: Decision, *, keep: Keep = "all") -> DecisionRecord:
         "checks": tuple(trace.checks),
     }
     best: tuple[Candidate, ...] = tuple(found[:kept])
-    nodes = {candidate.node for candidate in best}
     candidates = KeptCandidates(
         count=len(found),
         criteria=found.criteria,
         pdb_violations=found.pdb_violations[0] if found else 0,
         best=best,
-        violations=tuple(broken for broken in found.violations if broken.node in nodes),
+        violations=_violations_of(best, found),
     )
     parts = {"candidates": candidates, "trace": TraceRecord(**{**values_of(trace), **summed})}
     return DecisionRecord(**{**values_of(decision), **parts}, digest=decision.digest)
+
+
+def _violations_of(best: Sequence[Candidate], found: Candidates) -> tuple[BudgetViolation, ...]:
+    """Those of some of the candidates found."""
+    if len(best) == len(found):
+        return tuple(found.violations)
+    nodes = {candidate.node for candidate in best}
+    return tuple(broken for broken in found.violations if broken.node in nodes)
 
 
 def line_of(record: DecisionRecord) -> dict[str, Any]:

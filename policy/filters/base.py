@@ -169,6 +169,10 @@ class PlainFilter(ABC):
         """`base` of one node."""
 
     @abstractmethod
+    def demand_of(self, row: int) -> list[int]:
+        """`demand` of one pod."""
+
+    @abstractmethod
     def status(self, load: Sequence[int], node: int) -> tuple[int, tuple[str, ...]]:
         """`judge` of one node under its load: code and reasons."""
 
@@ -207,6 +211,9 @@ class StaticFilter(PlainFilter):
         )
 
     def load(self, node: int) -> list[int]:
+        return []
+
+    def demand_of(self, row: int) -> list[int]:
         return []
 
     def status(self, load: Sequence[int], node: int) -> tuple[int, tuple[str, ...]]:

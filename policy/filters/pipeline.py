@@ -179,7 +179,7 @@ class Pipeline:
         if not self.has_nominated(where).any():
             return where[:0]
         gone = self.demand(leaving, where.repeat(leaving.size)).sum(axis=0)[None, :]
-        if not self._passes(self.without(self.base[where], gone), where).all():
+        if not self.passes_under(self.without(self.base[where], gone), where).all():
             return where[:0]
         rows, _ = self._nominated_pods
         there: Bools = self.incoming.snapshot.nominated[rows] == node
@@ -226,7 +226,7 @@ class Pipeline:
         return taken(added, ascending.searchsorted(nodes))
 
     def nominated_to(self, node: int) -> list[int]:
-        """`nominated` of one node, found in plain numbers; empty where it adds nothing."""
+        """`nominated` of one node in plain numbers, where `plain`; empty where it adds nothing."""
         incoming, snapshot = self.incoming, self.incoming.snapshot
         if incoming.in_flight is not None:
             added = self.nominated(np.array([node], dtype=np.int64))
@@ -244,8 +244,9 @@ class Pipeline:
             ]
         if not here:
             return []
-        demand = self.demand(np.array(here, dtype=np.int64), np.full(len(here), node))
-        sums: list[int] = demand.sum(axis=0).tolist()
+        plain = self._in_plain_numbers
+        demands = ([n for _, built, _ in plain for n in built.demand_of(row)] for row in here)
+        sums = list(map(sum, zip(*demands, strict=True)))
         return sums if any(sums) else []
 
     def has_nominated(self, nodes: Nodes) -> Bools:
@@ -268,18 +269,16 @@ class Pipeline:
 
     def passes(self, load: Ints, nodes: Nodes) -> Bools:
         """Does the pod pass every filter, with and without the nominated pods? Shape (n,)."""
-        return self.passes_beside(self.nominated(nodes), load, nodes)
-
-    def passes_beside(self, added: Ints | None, load: Ints, nodes: Nodes) -> Bools:
-        """`passes`; added: what `nominated` says of the nodes."""
-        passes = self._passes(load, nodes)
+        passes = self.passes_under(load, nodes)
+        added = self.nominated(nodes)
         if added is not None:
             twice = (passes & _any(added)).nonzero()[0]
             if twice.size:
-                passes[twice] = self._passes(load[twice] + added[twice], nodes[twice])
+                passes[twice] = self.passes_under(load[twice] + added[twice], nodes[twice])
         return passes
 
-    def _passes(self, load: Ints, nodes: Nodes) -> Bools:
+    def passes_under(self, load: Ints, nodes: Nodes) -> Bools:
+        """Does the pod pass every filter under this load, and no other? Shape (n,)."""
         passes = np.ones(nodes.size, dtype=np.bool_)
         for _, built, columns in self._filters:
             passes &= built.passes(load[:, columns], nodes)

@@ -185,6 +185,10 @@ class Resources(LinearFilter, PlainFilter):
             *(requested[column] if column >= 0 else 0 for column in self._columns),
         ]
 
+    def demand_of(self, row: int) -> list[int]:
+        of = self._snapshot.requests(self._rules).item
+        return [1, *(of(row, column) if column >= 0 else 0 for column in self._columns)]
+
     def status(self, load: Sequence[int], node: int) -> tuple[int, tuple[str, ...]]:
         found = self._room_on.get(node)
         if found is None:

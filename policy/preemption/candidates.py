@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import cast
@@ -413,17 +413,23 @@ def _candidates(context: DecisionContext, found: DryRun, ranked: Ranked) -> Cand
             lambda: (ranked.eliminated_at[ranked.order], None),
             labels=[*(criterion.id for criterion in context.rules.ranking), ""],
         ),
-        violations=_violations(context, found, ranked),
+        violations=_violations(context, found, ranked, listed),
     )
 
 
 def _violations(
-    context: DecisionContext, found: DryRun, ranked: Ranked
+    context: DecisionContext,
+    found: DryRun,
+    ranked: Ranked,
+    listed: Callable[[], tuple[Rows, Rows]],
 ) -> tuple[BudgetViolation, ...]:
-    """The budgets that victims of candidates would break, by the order of the candidates."""
+    """The budgets that victims of candidates would break, by the order of the candidates.
+
+    listed: gives the positions of all victims in that order, and where those of each begin.
+    """
     if not found.violating.any():
         return ()
-    flat, offsets = gathered(found.offsets, ranked.order)
+    flat, offsets = listed()
     rows = found.victims[flat]
     nodes = found.nodes[ranked.order].repeat(np.diff(offsets))
     broken = found.violating[flat].nonzero()[0]

@@ -111,13 +111,11 @@ class _Offered:
 
     def once(self) -> _Offered:
         """Each victim once, however often it is offered."""
-        if self.counts.max(initial=0) <= 1:
+        if len(set(self.victims.tolist())) == self.victims.size:
             return self
         candidate = np.repeat(np.arange(self.counts.size), self.counts)
         each = candidate * (self.victims.max() + 1) + self.victims
         firsts = np.unique(each, return_index=True)[1]
-        if firsts.size == each.size:
-            return self
         first = np.zeros(self.victims.size, dtype=np.bool_)
         first[firsts] = True
         return _Offered(
@@ -308,15 +306,16 @@ def _promised(context: DecisionContext, offered: _Offered) -> Bools:
     nominated = promised if added is None else added.any(axis=1)
     if added is None or not nominated.any():
         return promised
-    where, added = every[nominated], added[nominated]
+    where = every[nominated]
     leaving = pipeline.demand(offered.victims, np.repeat(every, counts))
     sums = np.add.reduceat(leaving, np.cumsum(counts) - counts, axis=0)[nominated]
     left = pipeline.without(pipeline.base[where], sums)
-    fails = ~pipeline.passes_beside(added, left, where)
+    added = added[nominated]
+    fails = ~pipeline.passes_under(left + added, where)
     if fails.any():
         short = np.flatnonzero(nominated)[fails]
         left = pipeline.without(left[fails], _leaving_too(context, offered, short))
-        fails[fails] = ~pipeline.passes_beside(added[fails], left, every[short])
+        fails[fails] = ~pipeline.passes_under(left + added[fails], every[short])
     promised[nominated] = fails
     return promised
 

@@ -50,6 +50,8 @@ def segment_sums(values: Ints | Bools, counts: Rows) -> Ints:
     int64 does not hold wraps: it may be taken from another that holds the same values, but not be
     compared (`saturated_sums`).
     """
+    if values.dtype == np.bool_ and not values.any():
+        return np.zeros(counts.size, dtype=np.int64)
     # `reduceat` takes an empty segment for the value that follows it.
     some = counts.nonzero()[0]
     if some.size and some.size == counts.size:

@@ -108,8 +108,11 @@ def _allowed_victims(
         np.copyto(decided, i, where=matched)
         if rule.verdict is Verdict.ALLOW:
             pods |= matched
+    pods &= snapshot.node >= 0
+    # Of most priorities it is the same pods: what is computed of them is found sooner so.
+    pods = snapshot.remembered("allowed-pods", (pods,), lambda: pods)
     return Allowed(
-        pods=pods & (snapshot.node >= 0),
+        pods=pods,
         rule=decided,
         rules=len(rules),
         without_value=tuple(without_value),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 from typing import Final
@@ -20,9 +21,25 @@ def clock_ms() -> int:
 
 
 def prepare() -> None:
-    """At the start of a process."""
+    """At the start of a process, of whose threads there is one yet."""
     collect_seldom()
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.INFO)
     # What the follower fetches is in its own figures; a line for each request says nothing more.
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     sys.setswitchinterval(_GIVE_WAY_SECONDS)
+    _let_others_finish()
+
+
+def _let_others_finish() -> None:
+    """Interrupt no process that computes: on few cores that is another one of this service.
+
+    A decision that is interrupted for what has just come finds its data in the caches no more. On
+    two cores, of which calls take two thirds, the slowest hundredth takes a third less time so.
+    """
+    if not hasattr(os, "SCHED_BATCH"):  # Linux alone has it
+        return
+    try:
+        if os.sched_getscheduler(0) == os.SCHED_OTHER:  # whoever starts it may have set another
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    except OSError as exc:  # a sandbox may forbid it, and calls take longer then
+        logging.getLogger("policy.server").info("the scheduling class stays: %s", exc)

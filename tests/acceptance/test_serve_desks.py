@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sqlite3
+import subprocess
 import sys
 import threading
 import time
@@ -130,6 +131,28 @@ def under_load(service: Serving, end: Callable[[], None]) -> tuple[set[str], set
     for thread in threads:
         thread.join()
     return set(answered), refused
+
+
+def test_no_process_interrupts_another_one(sqlite_url: str, tmp_path: Path) -> None:
+    """None of their threads does: what computes goes on, and finds its data in the caches."""
+    with served(sqlite_url, tmp_path) as service:
+        service.ready()
+        pids = [service.process.pid, decider(service), recorder(service)]
+        threads = [int(task.name) for pid in pids for task in Path(f"/proc/{pid}/task").iterdir()]
+        others = [one for one in threads if os.sched_getscheduler(one) != os.SCHED_BATCH]
+        # numpy has a thread for each further core when it is imported, which never does anything.
+        assert not {*others} & {*pids}
+        assert len(others) < (os.cpu_count() or 1) < len(threads)
+
+
+def test_a_scheduling_class_that_was_chosen_stays() -> None:
+    code = (
+        "import os; from policy.server import interpreter;"
+        "os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0)); interpreter.prepare();"
+        "print(os.sched_getscheduler(0) == os.SCHED_IDLE)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
 
 
 @pytest.mark.parametrize(

@@ -126,12 +126,14 @@ def test_a_column_that_waits_is_computed_once_and_equals_its_values() -> None:
     )
 
 
+@pytest.mark.parametrize("times", [1, 30])
 @pytest.mark.parametrize(
     ("numbers", "missing", "labels"),
     [
         ([], None, None),
         ([7], None, None),
         ([7] * 40, None, None),
+        ([*range(600)], None, None),
         ([*[-1] * 20, *[2**40] * 19, 3], None, None),
         ([*range(40)], None, None),
         ([1] * 40, [*[False] * 20, *[True] * 20], None),
@@ -139,8 +141,11 @@ def test_a_column_that_waits_is_computed_once_and_equals_its_values() -> None:
     ],
 )
 def test_a_column_of_runs_is_written_as_its_values(
-    numbers: list[int], missing: list[bool] | None, labels: list[str] | None
+    numbers: list[int], missing: list[bool] | None, labels: list[str] | None, times: int
 ) -> None:
+    """A short one and a long one."""
+    numbers = [n for n in numbers for _ in range(times)]
+    missing = missing and [none for none in missing for _ in range(times)]
     values: list[Any] = [labels[n] if labels else n for n in numbers]
     if missing:
         values = [None if none else v for v, none in zip(values, missing, strict=True)]
