@@ -8,7 +8,6 @@ never promise the same room.
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 import time
 from collections import deque
@@ -17,6 +16,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from enum import Enum
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Final
 
 from policy.cluster import collector
@@ -98,7 +98,7 @@ class Desk:
         self._poll = poll_seconds
         self._ending = ending
         self._changed = changed
-        self._calls: queue.Queue[PreemptCall | _Signal] = queue.Queue(_WAITING)
+        self._calls: SimpleQueue[PreemptCall | _Signal] = SimpleQueue()
         self._stopping = threading.Event()
         self._news = News()
         self._spool_problem = ""  #: why spooled calls are not recorded, as the log has it
@@ -127,10 +127,9 @@ class Desk:
 
     def submit(self, call: PreemptCall) -> None:
         """Raises Overloaded."""
-        try:
-            self._calls.put_nowait(call)
-        except queue.Full:
-            raise Overloaded(f"{_WAITING} calls wait already") from None
+        if self._calls.qsize() >= _WAITING:
+            raise Overloaded(f"{_WAITING} calls wait already")
+        self._calls.put(call)
 
     def close(self, *, seconds: float) -> bool:
         """Answer what was taken, then end; False where that took longer."""
@@ -173,8 +172,7 @@ class Desk:
         for _ in self._store.news(self._stopping, every=self._poll):
             if self._news.hear():
                 # Where calls wait, the desk looks around between them.
-                with suppress(queue.Full):
-                    self._calls.put_nowait(_Signal.MOVED)
+                self._calls.put(_Signal.MOVED)
 
     def _work(self) -> None:
         with suppress(NoActiveRules, NotFound):  # every call is answered with it
@@ -183,7 +181,7 @@ class Desk:
         while True:
             try:
                 taken = self._calls.get(timeout=self._pause)
-            except queue.Empty:
+            except Empty:
                 self._look_around()
                 continue
             self._serve_again()
@@ -380,8 +378,7 @@ class Desk:
             log.warning("a call was given up before its decision was recorded")
         if moved or number == self._taken:
             # It is decided again; or what is kept of it and those before, bodies too, is let go of.
-            with suppress(queue.Full):
-                self._calls.put_nowait(_Signal.COMMITTED)
+            self._calls.put(_Signal.COMMITTED)
 
     def _fail(self, call: PreemptCall, reason: BaseException) -> None:
         """No decision about the call is recorded, as far as is known."""
