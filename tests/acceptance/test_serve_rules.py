@@ -198,6 +198,40 @@ def test_environments_with_a_slash_are_reached(service: Serving) -> None:
     )
 
 
+def test_environments_that_end_like_a_change_are_reached(service: Serving, db: str) -> None:
+    """By `%2F`, which is a slash of the name: of both, and not of the one without that end."""
+    ends = ("activations", "rollback")
+    with Store.open(db) as store:
+        for end in ends:
+            name = f"team/green/{end}"
+            store.record.create_environment(name, "default", at_ms=serving.NOW_MS, actor="test")
+            serving.activate(store, "kube-1.34", environment=name)
+    paths = [f"/api/v1/environments/team%2Fgreen%2F{end}" for end in ends]
+    read = [service.get(path).json()["environment"] for path in paths]
+    not_changed = [service.post(path, {"reason": "for a test"}) for path in paths]
+    changed = [
+        post(service, f"/environments/team%2Fgreen%2F{end}/activations", body)
+        for end in ends
+        for body in [{"rules": "kube-1.36", "reason": "for a test"}]
+    ]
+    back = [
+        post(service, f"/environments/team%2Fgreen%2F{end}/rollback", {"reason": "for a test"})
+        for end in ends
+    ]
+    names = [f"team/green/{end}" for end in ends]
+    assert [
+        read,
+        [(one.status_code, one.headers["allow"]) for one in not_changed],
+        [(one.status_code, one.json()["environment"]) for one in changed],
+        [(one.status_code, one.json()["rule_set"]) for one in back],
+    ] == [
+        names,
+        [(405, "GET, HEAD")] * 2,
+        [(201, name) for name in names],
+        [(201, "kube-1.34")] * 2,
+    ]
+
+
 def test_batch_rules_are_refused_in_the_words_of_the_command(
     service: Serving, policy: Policy, db: str
 ) -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote_to_bytes, urlencode
 
 import msgspec
 from pydantic import BaseModel, ValidationError
@@ -125,16 +125,21 @@ def route(operation: ApiOperation, service: PolicyService, access: Access) -> Ro
 class _OwnPath(Route):
     """The only operation of its path: for another method there is none, and no route behind it.
 
-    What is below a name would otherwise be found as a name that holds slashes.
+    What is below a name would otherwise be found as a name that holds slashes. A slash that is
+    written as `%2F` is one of a name: environment `a/rollback` is at `a%2Frollback`.
     """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **more: Any) -> None:
         super().__init__(path, endpoint, **more)
         # Names may hold line ends, too.
         self.path_regex = re.compile(self.path_regex.pattern, re.DOTALL)
+        self._last = path.rpartition("/")[2]
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         match, found = super().matches(scope)
+        sent = unquote_to_bytes(scope["raw_path"].rpartition(b"/")[2])
+        if not self._last.startswith("{") and sent != self._last.encode():
+            return Match.NONE, {}
         return (Match.FULL if match is Match.PARTIAL else match), found
 
 
