@@ -109,7 +109,7 @@ def route(operation: ApiOperation, service: PolicyService, access: Access) -> Ro
 
         async def answer() -> ApiResult:
             if operation.long:
-                return await service.long_work.of(principal.name, operation.call, asked)
+                return await service.long_work.of(request, principal.name, operation.call, asked)
             return await in_thread(operation.call, asked)
 
         if operation.writes and body is not None:

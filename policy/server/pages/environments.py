@@ -60,8 +60,11 @@ async def show_one(
 ) -> Response:
     """The page of one; refused: what led here."""
     given = request.query_params
-    values, problem = await in_thread(_one, pages.service, request.path_params["name"], given)
     candidate = given.get("candidate", "")[:253]
+    name = request.path_params["name"]
+    values, problem = await pages.work(
+        request, principal, bool(candidate), _one, pages.service, name, given
+    )
     if problem is not None:
         refused = Refused(form=_TRY, failure=problem, entered={})
     newest = values["told"]["active"]

@@ -73,7 +73,7 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
         given = values(question.names, query, now_ms=pages.service.clock())
         if question.text.strip():
             result = await pages.service.long_work.of(
-                principal.name, _run, pages, principal, question, given
+                request, principal.name, _run, pages, principal, question, given
             )
     except Failure as exc:
         failure = exc
