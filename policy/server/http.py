@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from io import BytesIO
 from typing import Any, Final, Generic, ParamSpec, TypeVar
+from urllib.parse import quote
 
 import anyio
 import msgspec
@@ -158,6 +159,11 @@ def problem(failure: Failure) -> Response:
         media_type="application/problem+json",
         headers=refusal_headers(failure),
     )
+
+
+def sent_path(request: Request) -> str:
+    """The path as it was sent, to be found again: a slash of a name is none of the address."""
+    return quote(request.scope["raw_path"], safe="/%")
 
 
 def json_response(value: Any, *, status: int = 200) -> Response:

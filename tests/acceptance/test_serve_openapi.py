@@ -319,6 +319,18 @@ def test_what_was_read_before_is_not_sent_again(
     assert found == {**dict.fromkeys(forever, True), **dict.fromkeys(others, False)}
 
 
+def test_tags_may_stand_on_several_lines(service: Serving, tokens: dict[str, str]) -> None:
+    """As of every header that is a list (RFC 9110, 5.3), also as proxies weaken them."""
+    url = f"{service.url}/api/v1/environments/prod"
+    headers = bearer(tokens["operator"])
+    tag = service.client.get(url, headers=headers).headers["etag"]
+    found = []
+    for known in (tag, f"W/{tag}", '"other"'):
+        lines = [*headers.items(), ("If-None-Match", '"one", "two"'), ("If-None-Match", known)]
+        found.append(service.client.get(url, headers=lines).status_code)
+    assert found == [304, 304, 200]
+
+
 def test_another_method_is_refused_with_those_that_there_are(
     service: Serving, described: dict[str, Any], tokens: dict[str, str]
 ) -> None:

@@ -102,6 +102,14 @@ def test_what_the_state_of_an_environment_does_not_allow(service: Serving) -> No
     ]
 
 
+@pytest.mark.parametrize("body", [b'{"sql": "SELECT \'\xe9\'"}', b'{"\xe9": 1}'])
+def test_a_body_in_another_encoding_is_refused(service: Serving, body: bytes) -> None:
+    """In the words of calls of schedulers, whether it is a key or a value."""
+    answer = service.post("/api/v1/sql", body, headers={"Content-Type": "application/json"})
+    said = "the body is not JSON: one of its texts is not UTF-8"
+    assert problem(answer) == (400, "bad-request", said)
+
+
 def test_what_is_not_there_is_not_found(service: Serving) -> None:
     """An unknown number is no sign of a record that was changed."""
     found = [

@@ -84,6 +84,7 @@ async def show_one(
         unsent=given.get(UNSENT) if given.get(UNSENT) in FORMS else "",
         candidate=candidate,
         most=MOST_JUDGED,
+        longest=views.REASON,
         **values,
     )
 
@@ -162,7 +163,7 @@ async def _changed(
     # Who mends a field of it has not been told what was activated since they chose.
     if failure.field != _ACTIVE and _ACTIVE in sent:
         kept.append(_ACTIVE)
-    entered = {field: sent[field][:2000] for field in kept}
+    entered = {field: sent[field] for field in kept}
     refused = Refused(form=form, failure=failure, entered=entered)
     return await show_one(pages, request, principal, refused=refused)
 

@@ -17,6 +17,7 @@ from policy.server.http import (
     in_thread,
     of_store,
     refusal_headers,
+    sent_path,
     unforeseen,
 )
 from policy.server.pages.rendering import page
@@ -134,7 +135,7 @@ UNSENT: Final = "unsent"
 
 def _to_login(request: Request) -> Response:
     """Back to the same address afterwards, with its query where that was only to be read."""
-    address = request.url.path
+    address = sent_path(request)
     if request.method == "POST":
         address += f"?{UNSENT}=1"
     elif request.url.query:
