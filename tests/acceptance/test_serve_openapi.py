@@ -59,6 +59,9 @@ def service(tmp_path_factory: pytest.TempPathFactory, tokens: dict[str, str]) ->
             *(of_group(a_pod(f"fits-{i}").cpu(1), "fits") for i in (0, 1)),
         )
         store.record.import_objects("room", fits, at_ms=serving.NOW_MS, source="test")
+        # Its nomination is of the cluster's own scheduler.
+        waits = objects(a_node("n1").cpu(4), a_pod("waits").cpu(8).nominated_to("n1"))
+        store.record.import_objects("waits", waits, at_ms=serving.NOW_MS, source="test")
         journal = StoreJournal(store, "room", actor="ann", clock=lambda: serving.NOW_MS)
         rules = RuleSet.load("kube-1.36-groups")
         Scheduler(journal, rules, clock=lambda: serving.NOW_MS, seed=0).decide_group("default/fits")
