@@ -113,6 +113,7 @@ def test_what_loads_states_waits_with_queries_of_the_same_token(
         "/decisions/1?replay=1",
         "/decisions/1?show=node",
         "/decisions/1?show=spared",
+        "/observed?rules=kube-1.30",
         "/observed/1?again=1",
         "/api/v1/observations/1",
         "/api/v1/decisions/1/why-not?node=n1",
@@ -124,11 +125,11 @@ def test_what_loads_states_waits_with_queries_of_the_same_token(
         reads = {path: callers.submit(read, path) for path in long}
         wait(reads.values(), timeout=1)
         answered = [path for path, one in reads.items() if one.done()]
-        others = ("/environments/prod", "/decisions/1", "/decisions/1?show=candidates")
+        others = ("/environments/prod", "/decisions/1", "/decisions/1?show=candidates", "/observed")
         statuses = [read(path) for path in others]
         assert not wait(queries, timeout=0).done
         service.kill()
-    assert (answered, statuses) == ([], [200, 200, 200])
+    assert (answered, statuses) == ([], [200] * 4)
 
 
 def test_what_a_client_left_is_not_begun(service: Serving, tokens: dict[str, str]) -> None:
