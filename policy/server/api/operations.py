@@ -171,6 +171,10 @@ async def _body(operation: ApiOperation, request: Request) -> BaseModel | None:
     kind = request.headers.get("content-type", "").partition(";")[0].strip()
     if kind.lower() != "application/json":
         raise Failure(415, "bad-request", "the body has to be `application/json`")
+    coding = request.headers.get("content-encoding", "identity").strip()
+    if coding.lower() != "identity":
+        told = f"the body has to come as it is, and `Content-Encoding` is `{coding[:40]}`"
+        raise Failure(415, "bad-request", told)
     content = await body_of(request)
     try:
         value = msgspec.json.decode(content)
