@@ -413,6 +413,14 @@ def test_what_was_not_carried_out_is_counted_as_it_is_listed(
             [[one["outcome"] for one in answer.json()["decisions"]] for answer in lists],
         )
     told = got(started, tokens["viewer"], "/api/v1/overview").json()["outcomes"]
+    node = got(started, tokens["viewer"], "/nodes/n1").text
+    drawn = re.findall(r"<title>[^<]*: decision 1, (.*?)</title>", node)
+    counted = dict(re.findall(r'<p class="faint">([A-Z][a-z ]*): (\d+)</p>', node))
+    past = (
+        ["not-carried-out for lab/high, 1 victim"],
+        {"Preemptions": "0", "Other decisions": "1"},
+    )
+    assert (drawn, counted) == past
     expected = ("Preemptions in the last 24 hours: 0", ["1"], [["not-carried-out"]])
     assert (found, told) == (dict.fromkeys(found, expected), {"not-carried-out": 1})
     assert started.stop() == 0
