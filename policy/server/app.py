@@ -116,5 +116,5 @@ def _as_page(
 
 
 def _gone(_: Request, __: Exception) -> Response:
-    """The client went away while its body was read: the status is for the figures only."""
+    """The client went away before its request was begun: the status is for the figures only."""
     return Response(status_code=CLIENT_GONE)

@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from functools import partial
 from io import BytesIO
 from typing import Any, Final, Generic, ParamSpec, TypeVar
+from urllib.parse import quote
 
 import anyio
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -31,7 +32,8 @@ EXTENDER_ROOM: Final = 1 << 30
 """What the bodies of all calls that are under way may take together."""
 BODY_BYTES: Final = 1 << 20
 CLIENT_GONE: Final = 499
-"""Counted where a client closes the connection before its body is whole; it gets no answer."""
+"""Counted where a client closes the connection before its body is whole, or before its turn to do
+what takes long; it gets no answer."""
 HEAD_BYTES: Final = 32 << 10
 _BODY_SECONDS: Final = 30.0
 
@@ -159,6 +161,11 @@ def problem(failure: Failure) -> Response:
     )
 
 
+def sent_path(request: Request) -> str:
+    """The path as it was sent, to be found again: a slash of a name is none of the address."""
+    return quote(request.scope["raw_path"], safe="/%")
+
+
 def json_response(value: Any, *, status: int = 200) -> Response:
     return Response(msgspec.json.encode(value), status_code=status, media_type="application/json")
 
@@ -267,9 +274,16 @@ class LongWork:
         self._pool = anyio.CapacityLimiter(self._ALL)
         self._own: dict[str, anyio.CapacityLimiter] = {}  #: by name of the token
 
-    async def of(self, who: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run it, in its turn."""
+    async def of(
+        self, request: Request, who: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run it, in its turn. Raises ClientDisconnect where its client is gone by then.
+
+        A page that is loaded again and again would else wait for all the times before.
+        """
         async with self._own.setdefault(who, anyio.CapacityLimiter(self._EACH)):
+            if await request.is_disconnected():
+                raise ClientDisconnect
             return await anyio.to_thread.run_sync(
                 partial(work, *args, **kwargs), limiter=self._pool
             )

@@ -63,6 +63,9 @@ from policy.text.words import number
 _PAGE: Final = 1000
 """Decisions, or cycles of pod groups, that an export reads at once."""
 
+REASON: Final = 2_000
+"""Characters of the reason for a change of an environment."""
+
 Page: TypeAlias = tuple[Sequence[Any], list[dict[str, Any]]]
 """Rows of a list, and what is shown of each."""
 _Found = TypeVar("_Found")
@@ -602,6 +605,9 @@ def _need_reason(reason: str) -> None:
     if not reason.strip():
         advice = "say why, for later readers"
         raise Failure(400, "invalid", "the reason is empty", help=advice, field="reason")
+    if len(reason) > REASON:
+        told = f"the reason has {len(reason)} characters, and {REASON} are allowed"
+        raise Failure(400, "invalid", told, field="reason")
 
 
 # --- state ------------------------------------------------------------

@@ -259,6 +259,48 @@ def test_a_form_without_a_session_is_said_not_to_be_sent(
     assert len(activated(db, name)) == 2
 
 
+@pytest.mark.parametrize("name", ["50%25 off", "team/..", "a?b#c", "team/rollback"])
+def test_a_login_leads_back_to_whatever_name(
+    service: Serving, db: str, tokens: dict[str, str], name: str
+) -> None:
+    """The address is the one that was opened: no `%` and no slash of a name means another one."""
+    with Store.open(db) as store:
+        store.record.create_environment(name, "default", at_ms=serving.NOW_MS, actor="test")
+    address = f"{service.url}/environments/{quote(name, safe='')}"
+    with httpx.Client(follow_redirects=True) as client:
+        login = client.get(address)
+        target = re.search('name="next" value="([^"]*)"', login.text)
+        assert target is not None
+        given = {"token": tokens["ann"], "next": unescape(target[1])}
+        opened = client.post(f"{service.url}/login", data=given)
+    heading = re.search("<h1>(.*)</h1>", opened.text)
+    assert heading is not None
+    assert (str(opened.url), unescape(heading[1])) == (address, f"Environment {name}")
+
+
+@pytest.mark.parametrize("form", ["activate", "rollback"])
+def test_a_reason_is_no_longer_than_the_api_takes(
+    service: Serving, db: str, tokens: dict[str, str], made: Made, form: str
+) -> None:
+    """Of whoever sends the form without the bound of its field; it is shown again whole."""
+    name = made("kube-1.35", "kube-1.36")
+    before = activated(db, name)
+    reason = "long " * 401
+    with httpx.Client(base_url=service.url) as client:
+        client.post("/login", data={"token": tokens["ann"], "next": "/"})
+        page = client.get(f"/environments/{name}").text
+        hidden = dict(re.findall('name="(form_token|active)" value="([^"]*)"', page))
+        sent = {
+            **hidden,
+            "reason": reason,
+            **({"rules": "kube-1.30"} if form == "activate" else {}),
+        }
+        answer = client.post(f"/environments/{name}/{form}", data=sent)
+    said = "the reason has 2005 characters, and 2000 are allowed"
+    shown = (answer.status_code, said in answer.text, f'value="{reason}"' in answer.text)
+    assert (shown, activated(db, name)) == ((400, True, True), before)
+
+
 def test_who_only_reads_is_told_of_no_form(
     context: BrowserContext, service: Serving, tokens: dict[str, str], made: Made
 ) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
+import socket
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -21,6 +24,7 @@ ENDLESS = {
     " SELECT count(*) FROM r",
 }
 """By token; ended after the seconds that SQL may take."""
+JSON = {"Content-Type": "application/json"}
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +87,71 @@ def test_slow_queries_hold_up_nobody_else(
         assert not wait(slow, timeout=0).done
         service.kill()
     assert [answer.status_code for answer in answers] == [200, 200, 200, 201, 200, 200, 200]
+
+
+def test_what_loads_states_waits_with_queries_of_the_same_token(
+    service: Serving, tokens: dict[str, str]
+) -> None:
+    """On pages and in the API alike: it takes none of the threads that everything else needs."""
+    asked = serving.preempts("b")[0]["request"]
+    scheduler = {"Authorization": f"Bearer {tokens['scheduler']}"}
+    assert service.post("/extender/preempt", asked, headers=scheduler).status_code == 200
+
+    def read(path: str) -> int:
+        headers = {"Authorization": f"Bearer {tokens['one']}"}
+        return httpx.get(service.url + path, headers=headers, timeout=60).status_code
+
+    def query() -> httpx.Response:
+        headers = {"Authorization": f"Bearer {tokens['one']}"}
+        sql = {"sql": ENDLESS["one"]}
+        return httpx.post(f"{service.url}/api/v1/sql", headers=headers, json=sql, timeout=60)
+
+    long = (
+        "/environments/prod?candidate=kube-1.30",
+        "/decisions/1?why_not=n1",
+        "/decisions/1?rules=kube-1.30",
+        "/decisions/1?replay=1",
+        "/decisions/1?show=node",
+        "/decisions/1?show=spared",
+        "/observed?rules=kube-1.30",
+        "/observed/1?again=1",
+        "/api/v1/observations/1",
+        "/api/v1/decisions/1/why-not?node=n1",
+        "/api/v1/clusters/default/state",
+    )
+    with ThreadPoolExecutor(20) as callers:
+        queries = [callers.submit(query) for _ in range(2)]
+        assert not wait(queries, timeout=1).done
+        reads = {path: callers.submit(read, path) for path in long}
+        wait(reads.values(), timeout=1)
+        answered = [path for path, one in reads.items() if one.done()]
+        others = ("/environments/prod", "/decisions/1", "/decisions/1?show=candidates", "/observed")
+        statuses = [read(path) for path in others]
+        assert not wait(queries, timeout=0).done
+        service.kill()
+    assert (answered, statuses) == ([], [200] * 4)
+
+
+def test_what_a_client_left_is_not_begun(service: Serving, tokens: dict[str, str]) -> None:
+    """Whoever loads a slow page again and again waits for two of the times before, not for all."""
+    host, _, port = service.url.removeprefix("http://").partition(":")
+    sent = json.dumps({"sql": ENDLESS["one"]})
+    head = (
+        "POST /api/v1/sql HTTP/1.1",
+        f"Host: {host}",
+        f"Authorization: Bearer {tokens['one']}",
+        "Content-Type: application/json",
+        f"Content-Length: {len(sent)}",
+    )
+    clients = [socket.create_connection((host, int(port))) for _ in range(6)]
+    for client in clients:
+        client.sendall("\r\n".join([*head, "", sent]).encode())
+    headers = {"Authorization": f"Bearer {tokens['one']}"}
+    # By then the service has read what was sent before.
+    assert service.get("/decisions", headers=headers).status_code == 200
+    for client in clients:
+        client.close()
+    mine = service.post("/api/v1/sql", {"sql": "SELECT 1"}, headers={**headers, **JSON})
+    metrics = service.get("/metrics", headers=headers).text
+    counted = re.findall(r'requests_total{.*part="api".*status="(\d+)"} (\S+)', metrics)
+    assert (mine.status_code, dict(counted)) == (200, {"200": "1.0", "400": "2.0", "499": "4.0"})

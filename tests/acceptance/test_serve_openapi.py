@@ -59,6 +59,9 @@ def service(tmp_path_factory: pytest.TempPathFactory, tokens: dict[str, str]) ->
             *(of_group(a_pod(f"fits-{i}").cpu(1), "fits") for i in (0, 1)),
         )
         store.record.import_objects("room", fits, at_ms=serving.NOW_MS, source="test")
+        # Its nomination is of the cluster's own scheduler.
+        waits = objects(a_node("n1").cpu(4), a_pod("waits").cpu(8).nominated_to("n1"))
+        store.record.import_objects("waits", waits, at_ms=serving.NOW_MS, source="test")
         journal = StoreJournal(store, "room", actor="ann", clock=lambda: serving.NOW_MS)
         rules = RuleSet.load("kube-1.36-groups")
         Scheduler(journal, rules, clock=lambda: serving.NOW_MS, seed=0).decide_group("default/fits")
@@ -317,6 +320,18 @@ def test_what_was_read_before_is_not_sent_again(
         )
         found[path] = "immutable" in kept
     assert found == {**dict.fromkeys(forever, True), **dict.fromkeys(others, False)}
+
+
+def test_tags_may_stand_on_several_lines(service: Serving, tokens: dict[str, str]) -> None:
+    """As of every header that is a list (RFC 9110, 5.3), also as proxies weaken them."""
+    url = f"{service.url}/api/v1/environments/prod"
+    headers = bearer(tokens["operator"])
+    tag = service.client.get(url, headers=headers).headers["etag"]
+    found = []
+    for known in (tag, f"W/{tag}", '"other"'):
+        lines = [*headers.items(), ("If-None-Match", '"one", "two"'), ("If-None-Match", known)]
+        found.append(service.client.get(url, headers=lines).status_code)
+    assert found == [304, 304, 200]
 
 
 def test_another_method_is_refused_with_those_that_there_are(

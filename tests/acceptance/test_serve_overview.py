@@ -18,9 +18,12 @@ from playwright.sync_api import Browser, Page
 
 from policy.audit.documents import instant
 from policy.cluster import times
+from policy.rules import RuleSet
+from policy.scheduling.cycle import Scheduler
 from policy.server.security.numbers import Numbered
 from policy.server.security.tokens import Role, TokenFile
 from policy.store import Store
+from policy.store.journal import StoreJournal
 from policy.store.read.figures import HOUR_MS
 from tests.acceptance.commands import Policy
 from tests.contract.builders import (
@@ -32,7 +35,7 @@ from tests.contract.builders import (
     made_on,
     the_changes,
 )
-from tests.support import serving
+from tests.support import builders, serving
 from tests.support.serving import Serving
 from tests.support.signing_in import sign_in
 
@@ -378,3 +381,46 @@ def test_an_expired_session_leads_to_the_login_page(page: Page, service: Serving
     page.wait_for_selector("input[name=token]")
     assert page.url.startswith(f"{service.url}/login?next=/decisions")
     assert "since" in page.input_value("input[name=next]", timeout=5000)
+
+
+def test_what_was_not_carried_out_is_counted_as_it_is_listed(
+    tmp_path: Path, sqlite_template: Path, tokens: dict[str, str]
+) -> None:
+    """Whoever looks: it is no preemption, and the outcome leads to as many decisions."""
+    db = str(tmp_path / "policy.db")
+    shutil.copy(sqlite_template, db)
+    pods = (builders.a_pod("web").in_namespace("shop").priority(1).cpu(4).on("n1").pod,)
+    high = builders.a_pod("high").in_namespace("lab").priority(9).cpu(4).pod
+    nodes = builders.objects(builders.a_node("n1").cpu(4))
+    with Store.open(db) as store:
+        parts = [*nodes, *pods, high]
+        store.record.import_objects("default", parts, at_ms=RECENT - 1000, source="test")
+        journal = StoreJournal(store, "default", actor="ann", clock=lambda: RECENT)
+        rules = RuleSet.load("kube-1.36")
+        Scheduler(journal, rules, clock=lambda: RECENT, seed=0).decide("lab/high")
+        # It still runs.
+        store.record.import_objects("default", pods, at_ms=RECENT + 60_000, source="test")
+    started = serving.serve(db, tmp_path, "--tokens", tokens["file"], environment="")
+    found = {}
+    for who in ("viewer", "limited"):
+        page = got(started, tokens[who], "/").text
+        heading = re.search(r'<h2 id="hours">(.*?)</h2>', page)
+        outcomes = re.findall(r'<a href="/(decisions\?[^"]*outcome=[^"]*)">.*?</a> (\d+) ', page)
+        lists = [got(started, tokens[who], f"/api/v1/{unescape(to)}") for to, _ in outcomes]
+        found[who] = (
+            heading and heading[1],
+            [count for _, count in outcomes],
+            [[one["outcome"] for one in answer.json()["decisions"]] for answer in lists],
+        )
+    told = got(started, tokens["viewer"], "/api/v1/overview").json()["outcomes"]
+    node = got(started, tokens["viewer"], "/nodes/n1").text
+    drawn = re.findall(r"<title>[^<]*: decision 1, (.*?)</title>", node)
+    counted = dict(re.findall(r'<p class="faint">([A-Z][a-z ]*): (\d+)</p>', node))
+    past = (
+        ["not-carried-out for lab/high, 1 victim"],
+        {"Preemptions": "0", "Other decisions": "1"},
+    )
+    assert (drawn, counted) == past
+    expected = ("Preemptions in the last 24 hours: 0", ["1"], [["not-carried-out"]])
+    assert (found, told) == (dict.fromkeys(found, expected), {"not-carried-out": 1})
+    assert started.stop() == 0

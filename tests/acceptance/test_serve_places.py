@@ -426,6 +426,8 @@ def test_a_result_is_drawn(service: Serving, tokens: dict[str, str]) -> None:
     assert '<polyline points="90.0,12.0 270.0,12.0"/>' in line.text
     wrong = got(service, tokens["viewer"], "/sql", q=query, chart="line", y="victim")
     assert "which is no number; choose another column." in words(wrong)
+    nothing = got(service, tokens["viewer"], "/sql", q="-- a comment alone", chart="bar")
+    assert (nothing.status_code, "the query has no columns" in words(nothing)) == (200, True)
 
 
 def test_who_is_no_admin_reads_views(service: Serving, tokens: dict[str, str]) -> None:

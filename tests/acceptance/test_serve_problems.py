@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 import sqlite3
@@ -100,6 +101,24 @@ def test_what_the_state_of_an_environment_does_not_allow(service: Serving) -> No
         (409, "conflict", "environment `empty` has no active rule set"),
         (409, "conflict", "environment `empty` has no active rule set"),
     ]
+
+
+@pytest.mark.parametrize("body", [b'{"sql": "SELECT \'\xe9\'"}', b'{"\xe9": 1}'])
+def test_a_body_in_another_encoding_is_refused(service: Serving, body: bytes) -> None:
+    """In the words of calls of schedulers, whether it is a key or a value."""
+    answer = service.post("/api/v1/sql", body, headers={"Content-Type": "application/json"})
+    said = "the body is not JSON: one of its texts is not UTF-8"
+    assert problem(answer) == (400, "bad-request", said)
+
+
+def test_a_compressed_body_is_refused(service: Serving) -> None:
+    """By what its head says, and not for what its bytes would be as JSON."""
+    found = []
+    for coding, body in (("gzip", gzip.compress(b"{}")), ("identity", b'{"sql": "SELECT 1"}')):
+        headers = {"Content-Type": "application/json", "Content-Encoding": coding}
+        found.append(service.post("/api/v1/sql", body, headers=headers))
+    said = "the body has to come as it is, and `Content-Encoding` is `gzip`"
+    assert (problem(found[0]), found[1].status_code) == ((415, "bad-request", said), 200)
 
 
 def test_what_is_not_there_is_not_found(service: Serving) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote
 
 import httpx
 import pytest
@@ -196,6 +196,58 @@ def test_environments_with_a_slash_are_reached(service: Serving) -> None:
         404,
         "there is no environment `team/red`",
     )
+
+
+def test_environments_that_end_like_a_change_are_reached(service: Serving, db: str) -> None:
+    """By `%2F`, which is a slash of the name: of both, and not of the one without that end."""
+    ends = ("activations", "rollback")
+    with Store.open(db) as store:
+        for end in ends:
+            name = f"team/green/{end}"
+            store.record.create_environment(name, "default", at_ms=serving.NOW_MS, actor="test")
+            serving.activate(store, "kube-1.34", environment=name)
+    paths = [f"/api/v1/environments/team%2Fgreen%2F{end}" for end in ends]
+    read = [service.get(path).json()["environment"] for path in paths]
+    not_changed = [service.post(path, {"reason": "for a test"}) for path in paths]
+    changed = [
+        post(service, f"/environments/team%2Fgreen%2F{end}/activations", body)
+        for end in ends
+        for body in [{"rules": "kube-1.36", "reason": "for a test"}]
+    ]
+    back = [
+        post(service, f"/environments/team%2Fgreen%2F{end}/rollback", {"reason": "for a test"})
+        for end in ends
+    ]
+    names = [f"team/green/{end}" for end in ends]
+    assert [
+        read,
+        [(one.status_code, sorted(one.headers["allow"].split(", "))) for one in not_changed],
+        [(one.status_code, one.json()["environment"]) for one in changed],
+        [(one.status_code, one.json()["rule_set"]) for one in back],
+    ] == [
+        names,
+        [(405, ["GET", "HEAD"])] * 2,
+        [(201, name) for name in names],
+        [(201, "kube-1.34")] * 2,
+    ]
+
+
+def test_a_key_is_of_one_environment(service: Serving, db: str) -> None:
+    """Also where names differ by a line end alone, which parsers of addresses leave out."""
+    names = ("team/gray", "team/\ngray")
+    with Store.open(db) as store:
+        for name in names:
+            store.record.create_environment(name, "default", at_ms=serving.NOW_MS, actor="test")
+    made = [
+        service.client.post(
+            f"{service.url}/api/v1/environments/{quote(name, safe='')}/activations",
+            json={"rules": "kube-1.36", "reason": "for a test"},
+            headers={"Idempotency-Key": "one"},
+        )
+        for name in names
+    ]
+    found = [(one.status_code, one.json()["environment"]) for one in made]
+    assert found == [(201, name) for name in names]
 
 
 def test_batch_rules_are_refused_in_the_words_of_the_command(

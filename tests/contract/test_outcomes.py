@@ -99,6 +99,23 @@ def counted(store: Store) -> dict[str, int]:
     return found
 
 
+def test_outcomes_are_counted_as_lists_find_them(decided: Store) -> None:
+    """Before and after the cluster still runs both victims."""
+    within = {"since_ms": NOW_MS, "until_ms": NOW_MS + 60 * SECOND}
+
+    def found() -> tuple[list[tuple[str, int]], dict[str, int]]:
+        names = ("preempt", "not-carried-out")
+        listed = {one: len(decided.read.decisions(outcome=one, **within)) for one in names}
+        return decided.read.outcomes_within(**within), listed
+
+    before = found()
+    imported(decided, A, B, P)
+    assert [before, found()] == [
+        ([("preempt", 1)], {"preempt": 1, "not-carried-out": 0}),
+        ([("not-carried-out", 1)], {"preempt": 0, "not-carried-out": 1}),
+    ]
+
+
 def test_a_preemption_that_was_not_carried_out_leaves_history_views_and_reports(
     decided: Store,
 ) -> None:

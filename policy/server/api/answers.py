@@ -407,7 +407,9 @@ class WaitingPod(_Answer):
     priority: int
     node: str
     since: Instant
-    decision: int
+    decision: Annotated[
+        int | None, Meta(description="That nominated it; null where none of the record did.")
+    ]
 
 
 class ViolatedBudget(_Answer):

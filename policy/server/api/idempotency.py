@@ -44,9 +44,9 @@ async def once(
         return await answer()
     if len(key) > LONGEST or not key.isprintable():
         raise Failure(400, "invalid", f"`{HEADER}` has at most {LONGEST} printable characters")
-    place = WriteKey(
-        principal=principal.name, operation=f"{request.method} {request.url.path}", key=key
-    )
+    # Not of `request.url`, which leaves line ends and tabs of names out.
+    operation = f"{request.method} {request.scope['path']}"
+    place = WriteKey(principal=principal.name, operation=operation, key=key)
     sent = hashlib.sha256(msgspec.json.encode(body, order="deterministic")).hexdigest()
     record = service.store.record
     known = await in_thread(record.take_key, place, request_digest=sent, at_ms=service.clock())

@@ -16,6 +16,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticKnownError
 
+from policy.server import views
+
 NAME = Field(min_length=1, max_length=253)
 
 _POD: Final = "namespace/name; without a namespace it is in `default`."
@@ -269,13 +271,17 @@ class Activation(_Body):
     rules: str = Field(
         max_length=253, min_length=1, description="Name of a shipped rule set, or a digest."
     )
-    reason: str = Field(min_length=1, max_length=2000, description="Why; kept in the ledger.")
+    reason: str = Field(
+        min_length=1, max_length=views.REASON, description="Why; kept in the ledger."
+    )
 
 
 class Rollback(_Body):
     """Go back to the rule set that was active before."""
 
-    reason: str = Field(min_length=1, max_length=2000, description="Why; kept in the ledger.")
+    reason: str = Field(
+        min_length=1, max_length=views.REASON, description="Why; kept in the ledger."
+    )
 
 
 class DryRunRequest(_Body):

@@ -25,7 +25,7 @@ _WORDS: Final = {
     409: "The request does not go with the present state.",
     412: "It is no longer as `If-Match` says.",
     413: "The body is too large.",
-    415: "The body has another type.",
+    415: "The body has another type, or is compressed.",
     422: "The `Idempotency-Key` was sent with another body before.",
     421: "A service without tokens answers to the loopback address only.",
     500: "The service failed, or rows of the record are not those that were written.",

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import unquote_to_bytes, urlencode
 
 import msgspec
 from pydantic import BaseModel, ValidationError
@@ -22,7 +22,7 @@ from policy.manifests.problems import shown
 from policy.server.api.idempotency import once
 from policy.server.api.models import NoParameters
 from policy.server.api.result import ApiResult
-from policy.server.http import NUL, Failure, body_of, in_thread, json_response
+from policy.server.http import NUL, Failure, body_of, in_thread, json_response, sent_path
 from policy.server.security.access import NOBODY, Access, Principal
 from policy.server.security.gate import allowed
 from policy.server.security.tokens import Role
@@ -109,7 +109,7 @@ def route(operation: ApiOperation, service: PolicyService, access: Access) -> Ro
 
         async def answer() -> ApiResult:
             if operation.long:
-                return await service.long_work.of(principal.name, operation.call, asked)
+                return await service.long_work.of(request, principal.name, operation.call, asked)
             return await in_thread(operation.call, asked)
 
         if operation.writes and body is not None:
@@ -125,16 +125,21 @@ def route(operation: ApiOperation, service: PolicyService, access: Access) -> Ro
 class _OwnPath(Route):
     """The only operation of its path: for another method there is none, and no route behind it.
 
-    What is below a name would otherwise be found as a name that holds slashes.
+    What is below a name would otherwise be found as a name that holds slashes. A slash that is
+    written as `%2F` is one of a name: environment `a/rollback` is at `a%2Frollback`.
     """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **more: Any) -> None:
         super().__init__(path, endpoint, **more)
         # Names may hold line ends, too.
         self.path_regex = re.compile(self.path_regex.pattern, re.DOTALL)
+        self._last = path.rpartition("/")[2]
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         match, found = super().matches(scope)
+        sent = unquote_to_bytes(scope["raw_path"].rpartition(b"/")[2])
+        if not self._last.startswith("{") and sent != self._last.encode():
+            return Match.NONE, {}
         return (Match.FULL if match is Match.PARTIAL else match), found
 
 
@@ -166,12 +171,19 @@ async def _body(operation: ApiOperation, request: Request) -> BaseModel | None:
     kind = request.headers.get("content-type", "").partition(";")[0].strip()
     if kind.lower() != "application/json":
         raise Failure(415, "bad-request", "the body has to be `application/json`")
+    coding = request.headers.get("content-encoding", "identity").strip()
+    if coding.lower() != "identity":
+        told = f"the body has to come as it is, and `Content-Encoding` is `{coding[:40]}`"
+        raise Failure(415, "bad-request", told)
     content = await body_of(request)
     try:
         value = msgspec.json.decode(content)
         repeated = odd.repeated(content, value)
     except (msgspec.DecodeError, RecursionError) as exc:
         raise Failure(400, "bad-request", f"the body is not JSON: {exc}") from exc
+    except UnicodeDecodeError as exc:
+        told = "the body is not JSON: one of its texts is not UTF-8"
+        raise Failure(400, "bad-request", told) from exc
     if repeated:
         raise _invalid("body", [(one.field, one.message) for one in repeated])
     if any("\0" in text for text in _texts(value)):
@@ -181,9 +193,13 @@ async def _body(operation: ApiOperation, request: Request) -> BaseModel | None:
 
 def _if_match(request: Request) -> Collection[str] | None:
     """The tags of the header; None where it is not sent, or names all there may be."""
-    given = request.headers.getlist(IF_MATCH)
-    tags = [tag.strip() for line in given for tag in line.split(",")]
-    return tags if given and tags != ["*"] else None
+    tags = _tags(request, IF_MATCH)
+    return tags if tags and tags != ["*"] else None
+
+
+def _tags(request: Request, header: str) -> list[str]:
+    """Those of a header, which may stand on several lines; none where it is not sent."""
+    return [tag.strip() for line in request.headers.getlist(header) for tag in line.split(",")]
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -270,9 +286,7 @@ def _response(request: Request, operation: ApiOperation, result: ApiResult) -> R
     if result.next:
         kept = {k: v for k, v in request.query_params.items() if k not in result.next}
         given = {k: v for k, v in result.next.items() if v is not None}
-        # As it was sent: a slash of a name is none of the address.
-        path = quote(request.scope["raw_path"], safe="/%")
-        target = f"{path}?{urlencode({**kept, **given})}"
+        target = f"{sent_path(request)}?{urlencode({**kept, **given})}"
         headers["Link"] = f'<{target}>; rel="next"'
     return read(request, result.document, immutable=result.immutable, headers=headers)
 
@@ -288,7 +302,7 @@ def read(
     content = msgspec.json.encode(document)
     tag = _tag(content)
     kept = {"ETag": tag, "Cache-Control": IMMUTABLE if immutable else "private, no-cache"}
-    known = [t.strip() for t in request.headers.get("if-none-match", "").split(",")]
+    known = _tags(request, "If-None-Match")
     if tag in known or f"W/{tag}" in known or known == ["*"]:
         return Response(status_code=304, headers=kept)
     return Response(content, media_type="application/json", headers={**(headers or {}), **kept})

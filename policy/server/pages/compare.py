@@ -32,7 +32,7 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
     try:
         n = judging.count_of(given, NEWEST)
         values |= await pages.service.long_work.of(
-            principal.name, _judged, pages.service, wanted, n, listed=listed
+            request, principal.name, _judged, pages.service, wanted, n, listed=listed
         )
     except (Failure, StoreError) as exc:
         failure = of_store(exc) if isinstance(exc, StoreError) else exc

@@ -26,6 +26,10 @@ from policy.store import InvalidValue, NotFound, StoredDecision
 _AT_ONCE: Final = 5_000
 """Pods whose versions ended since a decision: that many are looked at within 20 ms or so for those
 of its node. Beyond that the node is shown on request."""
+_LONG: Final = ("why_not", "rules", "replay")
+"""Parameters for which the state of then is loaded."""
+_LONG_PARTS: Final = ("node", "spared")
+"""Of `show`, for which it is, too."""
 _CANDIDATES: Final = 100
 """Rows of the ladder that are shown at once."""
 
@@ -35,8 +39,10 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
     stored = await in_thread(views.stored_decision, pages.service, principal, wanted)
     told = views.decision(principal, stored)
     asked = {name: value.strip()[:253] for name, value in request.query_params.items()}
-    # Whoever is limited to namespaces is shown the document alone.
-    more = {} if principal.limited else await in_thread(_whole, pages, stored, asked)
+    more: dict[str, Any] = {}
+    if not principal.limited:  # who is sees the document alone
+        long = any(asked.get(name) for name in _LONG) or asked.get("show") in _LONG_PARTS
+        more = await pages.work(request, principal, long, _whole, pages, stored, asked)
     return pages.page(request, principal, "decision.html", told=told, width=WIDTH, **more)
 
 

@@ -60,8 +60,11 @@ async def show_one(
 ) -> Response:
     """The page of one; refused: what led here."""
     given = request.query_params
-    values, problem = await in_thread(_one, pages.service, request.path_params["name"], given)
     candidate = given.get("candidate", "")[:253]
+    name = request.path_params["name"]
+    values, problem = await pages.work(
+        request, principal, bool(candidate), _one, pages.service, name, given
+    )
     if problem is not None:
         refused = Refused(form=_TRY, failure=problem, entered={})
     newest = values["told"]["active"]
@@ -81,6 +84,7 @@ async def show_one(
         unsent=given.get(UNSENT) if given.get(UNSENT) in FORMS else "",
         candidate=candidate,
         most=MOST_JUDGED,
+        longest=views.REASON,
         **values,
     )
 
@@ -159,7 +163,7 @@ async def _changed(
     # Who mends a field of it has not been told what was activated since they chose.
     if failure.field != _ACTIVE and _ACTIVE in sent:
         kept.append(_ACTIVE)
-    entered = {field: sent[field][:2000] for field in kept}
+    entered = {field: sent[field] for field in kept}
     refused = Refused(form=form, failure=failure, entered=entered)
     return await show_one(pages, request, principal, refused=refused)
 

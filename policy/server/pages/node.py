@@ -10,7 +10,7 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import Response
 
-from policy.audit.documents import instant
+from policy.audit.documents import instant, summary
 from policy.audit.on_node import NodeNow, on_node
 from policy.server import views
 from policy.server.http import in_thread
@@ -76,7 +76,7 @@ def _time_line(rows: Sequence[DecisionRow], others: Sequence[OtherEviction]) -> 
     if not instants:
         return {"past": [], "axis": None}
     axis = Axis.over(instants)
-    evicting = [row for row in rows if row.outcome == "preempt" and row.victim_count]
+    evicting = [row for row in rows if row.preempted and row.victim_count]
 
     def decided(what: str, some: Sequence[DecisionRow]) -> Strip:
         marks = [axis.mark(row.now_ms, _words(row), f"/decisions/{row.id}") for row in some]
@@ -129,7 +129,8 @@ def _line(one: OtherEviction) -> dict[str, Any]:
 
 def _words(row: DecisionRow) -> str:
     leaving = f", {number(row.victim_count, 'victim')}" if row.victim_count else ""
-    return f"{instant(row.now_ms)}: decision {row.id}, {row.outcome} for {row.preemptor}{leaving}"
+    outcome = summary(row)["outcome"]
+    return f"{instant(row.now_ms)}: decision {row.id}, {outcome} for {row.preemptor}{leaving}"
 
 
 def _shown(now: NodeNow) -> dict[str, Any]:

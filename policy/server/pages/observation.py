@@ -18,7 +18,6 @@ from policy.decision.model import document_of
 from policy.rules.criteria import instant_criteria
 from policy.rules.files import shipped
 from policy.server import views
-from policy.server.http import in_thread
 from policy.server.pages.observed import CONFIDENCES, VERDICTS
 from policy.server.pages.surface import Pages
 from policy.server.security import scope
@@ -30,7 +29,9 @@ from policy.store.observed import ObservationRow, VerdictClass
 
 async def show(pages: Pages, request: Request, principal: Principal) -> Response:
     wanted, again = request.path_params["id"], bool(request.query_params.get("again"))
-    values = await in_thread(observation, pages.service, principal, wanted, again=again)
+    values = await pages.work(
+        request, principal, again, observation, pages.service, principal, wanted, again=again
+    )
     return pages.page(
         request,
         principal,

@@ -18,7 +18,7 @@ from policy.server import views
 from policy.server.api.models import ObservationsQuery
 from policy.server.api.operations import query_of
 from policy.server.api.table import EXPORT_OBSERVATIONS, OBSERVATIONS, observations_wanted
-from policy.server.http import Failure, about, in_thread, of_store
+from policy.server.http import Failure, about, of_store
 from policy.server.pages.surface import Pages
 from policy.server.security.access import Principal
 from policy.server.service import PolicyService
@@ -55,9 +55,8 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
         query = query_of(OBSERVATIONS, request, blanks=True, beside=("rules",))
         assert isinstance(query, ObservationsQuery)  # the model that `OBSERVATIONS` names
         most = query.limit if "limit" in given else MOST
-        values |= await in_thread(
-            observed, pages.service, principal, query, rules=rules, most=most, given=given
-        )
+        reads = partial(observed, pages.service, principal, query, most=most, given=given)
+        values |= await pages.work(request, principal, bool(rules), reads, rules=rules)
     except (Failure, StoreError) as exc:
         failure = of_store(exc) if isinstance(exc, StoreError) else exc
         if failure.status >= 500:

@@ -118,7 +118,7 @@ def limited(
     since_ms, until_ms = health.period(service.clock(), days)
     wanted = {"since_ms": since_ms, "cluster": cluster or None, "simulated": False}
     rows, lines = views.decisions(service, principal, wanted, limit=_LOOKED_AT)
-    preempting = [row for row in rows if row.outcome == "preempt" and not row.is_judgement_only]
+    preempting = [row for row in rows if row.preempted]
     by_hour = Counter(row.now_ms // HOUR_MS * HOUR_MS for row in preempting)
     read = service.store.read
     evicted = views.of_clusters(
@@ -145,7 +145,7 @@ def limited(
         "since": instant(since_ms),
         "namespaces": evicted.namespaces,
         "hit": [_workload(w.namespace, w.owner, w.evictions) for w in evicted.workloads],
-        "outcomes": Counter(row.outcome for row in rows).most_common(),
+        "outcomes": Counter(line["outcome"] for line in lines).most_common(),
         "environments": [],
         "clusters": [],
         "all_clusters": _address(days=days, cluster=""),

@@ -73,7 +73,7 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
         given = values(question.names, query, now_ms=pages.service.clock())
         if question.text.strip():
             result = await pages.service.long_work.of(
-                principal.name, _run, pages, principal, question, given
+                request, principal.name, _run, pages, principal, question, given
             )
     except Failure as exc:
         failure = exc
@@ -160,6 +160,8 @@ def _drawn(query: Mapping[str, str], result: dict[str, Any] | None) -> tuple[Cha
     if kind not in KINDS:
         return None, f"a chart is one of {', '.join(KINDS)}"
     columns = result["columns"]
+    if not columns:  # of a comment alone
+        return None, "the query has no columns"
     x, y = query.get("x", "") or columns[0], query.get("y", "") or columns[-1]
     try:
         return chart(columns, result["rows"], x=x, y=y, kind=kind), ""

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, quote
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 
-from policy.server.http import NUL, Failure, body_of, of_store, refusal_headers, unforeseen
+from policy.server.http import (
+    NUL,
+    Failure,
+    body_of,
+    in_thread,
+    of_store,
+    refusal_headers,
+    sent_path,
+    unforeseen,
+)
 from policy.server.pages.rendering import page
 from policy.server.security.access import Access, Principal
 from policy.server.security.gate import allowed
@@ -25,6 +34,9 @@ HTMX: Final = "HX-Request"
 """Header of a request that asks for a part of a page."""
 
 log = logging.getLogger("policy.server")
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Pages:
@@ -45,6 +57,21 @@ class Pages:
     ) -> Response:
         """The answer that a template makes."""
         return page(request, self.access, principal, template, status=status, **values)
+
+    async def work(
+        self,
+        request: Request,
+        principal: Principal,
+        long: bool,
+        work: Callable[P, T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Blocking work; long: it may take seconds, as where states are loaded."""
+        if long:
+            service = self.service
+            return await service.long_work.of(request, principal.name, work, *args, **kwargs)
+        return await in_thread(work, *args, **kwargs)
 
     def guarded(
         self, show: Show, *, role: Role = Role.VIEWER, unlimited: bool
@@ -108,7 +135,7 @@ UNSENT: Final = "unsent"
 
 def _to_login(request: Request) -> Response:
     """Back to the same address afterwards, with its query where that was only to be read."""
-    address = request.url.path
+    address = sent_path(request)
     if request.method == "POST":
         address += f"?{UNSENT}=1"
     elif request.url.query:

@@ -23,7 +23,6 @@ from policy.server.pages.timelines import HEIGHT, MARK, WIDTH, Axis, Strip
 from policy.server.security.access import Principal
 from policy.server.security.numbers import Numbered
 from policy.server.service import PolicyService
-from policy.store import DecisionRow
 from policy.store.read.runs import VERSIONS_LOOKED_AT, EvictedPod, PodRun, Runs
 from policy.store.record.groups import KIND as GROUP
 
@@ -151,7 +150,7 @@ def _decided(looked: _Looked, before: int | None) -> tuple[list[WorkloadHit], in
             run_seconds=victim.run_seconds,
             preemptor=line["preemptor"] or "",
             decision=line["id"],
-            evicted=_evicted(row) and not victim.already_terminating,
+            evicted=row.preempted and not victim.already_terminating,
         )
         for row, line in zip(page.rows, page.lines, strict=True)
         for victim in victims.get(row.id, ())
@@ -159,11 +158,6 @@ def _decided(looked: _Looked, before: int | None) -> tuple[list[WorkloadHit], in
         and name in (victim.owner.partition("/")[2], victim.pod.partition("/")[2])
     ]
     return hits, page.after
-
-
-def _evicted(row: DecisionRow) -> bool:
-    """Was the decision carried out, as far as the record knows?"""
-    return row.outcome == "preempt" and row.carried_out and not row.is_judgement_only
 
 
 def _observed(looked: _Looked) -> list[WorkloadHit]:

@@ -87,6 +87,11 @@ class DecisionRow:
         """Is it of a call that was answered otherwise, as in shadow mode?"""
         return self.origin == Origin.EXTENDER and self.revision is None
 
+    @property
+    def preempted(self) -> bool:
+        """Is it a preemption that took place, as far as the record knows?"""
+        return self.outcome == "preempt" and self.carried_out and not self.is_judgement_only
+
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> DecisionRow:
         """The row out of values by name; there may be others among them."""

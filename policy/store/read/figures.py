@@ -6,6 +6,7 @@ What a saved query says is said by it here, too.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,13 +16,16 @@ from sqlalchemy import ColumnElement, Connection, bindparam, func, select, text
 from policy.cluster import times
 from policy.decision.model import Outcome
 from policy.store.kept import in_question, kept_simulations
+from policy.store.outcomes import WHOLE, OutcomeKind
 from policy.store.read.observed import not_replaced
 from policy.store.read.queries import rule_set_ids
 from policy.store.read.saved_queries import DEFAULTS, saved_query
 from policy.store.state.loading import cluster_id
 from policy.store.tables import (
     CLUSTERS,
+    DECISION_OUTCOMES,
     DECISION_TOTALS,
+    DECISIONS,
     HOUR_TOTALS,
     OBSERVATIONS,
     REVISIONS,
@@ -327,12 +331,27 @@ def evicted_within(
 def outcomes_within(
     connection: Connection, cluster: str | None = None, *, since_ms: int, until_ms: int
 ) -> list[tuple[str, int]]:
-    """How decisions ended, the most frequent first."""
-    found: dict[str, int] = {}
+    """How decisions ended, the most frequent first; as lists of them say and find it.
+
+    What a later state contradicts is `not-carried-out`, whatever was decided.
+    """
+    found: Counter[str] = Counter()
     rows = _saved(connection, "outcomes", cluster, since=since_ms, until=until_ms, limit=2**31)
     for row in rows:
-        found[row["outcome"]] = found.get(row["outcome"], 0) + row["decisions"]
-    return sorted(found.items(), key=lambda one: (-one[1], one[0]))
+        found[row["outcome"]] += row["decisions"]
+    d, x = DECISIONS.c, DECISION_OUTCOMES.c
+    query = (
+        select(d.outcome, func.count())
+        .join(DECISION_OUTCOMES, (x.decision_id == d.id) & (x.position == WHOLE))
+        .where(d.now_ms >= since_ms, d.now_ms < until_ms, ~d.hypothetical)
+        .where(*in_question(connection, cluster, d.cluster_id))
+        .group_by(d.outcome)
+    )
+    for outcome, count in connection.execute(query):
+        found[outcome] -= count
+        found[OutcomeKind.NOT_CARRIED_OUT.value] += count
+    counts = [(outcome, count) for outcome, count in found.items() if count]
+    return sorted(counts, key=lambda one: (-one[1], one[0]))
 
 
 def nominated_pods(
