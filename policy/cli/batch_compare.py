@@ -149,7 +149,7 @@ def what_if(
     rules: str,
     environment: str,
     db: str,
-    cluster: str,
+    cluster: str | None,
     now: datetime | None,
     anyway: bool,
     form: str,
