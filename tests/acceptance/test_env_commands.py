@@ -268,6 +268,19 @@ def test_what_the_scheduler_runs_is_said_profile_by_profile(database: Path) -> N
     assert first[1]["source"] == "scheduler.yaml"
 
 
+def test_what_counts_already_is_left_as_it_is(database: Path) -> None:
+    """It is said what counts: the server's version, or the configuration."""
+    Path("scheduler.yaml").write_text(CONFIG)
+    configured = ["--config", "scheduler.yaml", "--for", "1.35.6"]
+    before = policy("env", "scheduler", "prod", "--detect")
+    scheduler(*configured)
+    after = policy("env", "scheduler", "prod", *configured)
+    assert [done.stderr.splitlines()[-1] for done in (before, after)] == [
+        "the server's version counts already; nothing was changed",
+        "this configuration counts already; nothing was changed",
+    ]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
