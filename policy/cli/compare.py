@@ -115,7 +115,16 @@ def command(
     skipped = [r for r in found if not isinstance(r, Comparison)]
     _print(other, of, names, summarise(compared), compared, skipped, form)
     _tell(skipped)
+    if not found:
+        output.say(
+            f"nothing to compare: no decision of cluster `{of}` is recorded{_for(since)}",
+            help="`policy observed --compare` is about preemptions by the cluster's own scheduler",
+        )
     return Exit.ERROR if skipped and not compared else Exit.OK
+
+
+def _for(since: datetime | None) -> str:
+    return "" if since is None else " for this time or later"
 
 
 def _cycles(store: Store, cluster: str, since: datetime | None) -> list[SessionRow]:

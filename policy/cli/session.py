@@ -49,11 +49,11 @@ def cluster_of(store: Store, named: str | None) -> str:
 
 
 _LISTED: Final = 5
-"""Clusters that a message names."""
+"""Names that a message holds."""
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names of clusters, of many the first ones."""
+    """Names, of many the first ones."""
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return ", ".join(f"`{name}`" for name in names[:_LISTED]) + more
 
