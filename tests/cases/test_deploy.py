@@ -211,6 +211,18 @@ def test_the_dashboard_shows_every_metric() -> None:
     assert used == known
 
 
+def test_the_documented_patch_changes_the_mode() -> None:
+    """docs/service.md, from shadow to enforce: the path is that of the argument."""
+    page = (DOCS / "service.md").read_text()
+    (index, value), *more = re.findall(r"containers/0/args/(\d+), value: (\S+)}", page)
+    (container,) = of_kind("Deployment")["spec"]["template"]["spec"]["containers"]
+    assert (container["args"][int(index)], value, more) == (
+        "--extender-mode=shadow",
+        "--extender-mode=enforce",
+        [],
+    )
+
+
 def test_the_documentation_names_every_metric() -> None:
     """The tables of docs/service.md and docs/follow.md, and nothing that there is not."""
     followed = FollowerMetrics(FollowerFigures, lambda: 0)
