@@ -120,8 +120,11 @@ def _active(store: Store, environment: str, *, batch: bool) -> tuple[str, str]:
     for option in ("cluster", "rules"):
         # A command without the option has no source for it.
         if ctx.get_parameter_source(option) not in {None, ParameterSource.DEFAULT}:
+            by = "`--env`"
+            if ctx.get_parameter_source("environment") is ParameterSource.ENVIRONMENT:
+                by = f"`POLICY_ENV={environment}`"
             raise options.Misused(
-                f"`--env` picks cluster and rule set, so `--{option}` cannot be given as well",
+                f"{by} picks cluster and rule set, so `--{option}` cannot be given as well",
                 help="leave one of them out; `--env ''` stands for no environment",
             )
     active = store.read.active_rule_set(environment)

@@ -119,6 +119,10 @@ def test_the_environment_of_the_shell_decides(
     with Store.open(str(database)) as store:
         (row,) = store.read.decisions()
     assert (row.environment, row.rule_set) == ("prod", "kube-1.28")
+    refused = policy("compare", "--rules", "kube-1.20")
+    assert str(refused.exception) == (
+        "`POLICY_ENV=prod` picks cluster and rule set, so `--rules` cannot be given as well"
+    )
 
 
 def test_the_list_shows_what_is_active_and_why(database: Path) -> None:
