@@ -60,7 +60,7 @@ def group() -> None:
 @_document_option
 def run(
     db: str,
-    cluster: str,
+    cluster: str | None,
     rules: str,
     environment: str,
     until_settled: bool,
@@ -259,20 +259,14 @@ _STEP_COLUMNS: Final = (
 @group.command("replay")
 @click.argument("ids", metavar="[ID]...", nargs=-1, type=click.IntRange(1))
 @options.db_option
-@click.option(
-    "--cluster",
-    metavar="NAME",
-    shell_complete=options.proposing("clusters"),
-    default="default",
-    help="Whose sessions `--all` means.",
-)
+@options.cluster_option_of("Whose sessions `--all` means")
 @click.option("--all", "everything", is_flag=True, help="All sessions of the cluster.")
 @options.jobs_option
 @options.output_option
 def replay(
     ids: tuple[int, ...],
     db: str,
-    cluster: str,
+    cluster: str | None,
     everything: bool,
     jobs: int,
     dask: str,
@@ -296,7 +290,9 @@ def replay(
     return replayed(db, ids, options.workers(jobs, dask), cluster=cluster, form=form)
 
 
-def replayed(db: str, ids: Sequence[int], workers: Workers, *, cluster: str, form: str) -> int:
+def replayed(
+    db: str, ids: Sequence[int], workers: Workers, *, cluster: str | None, form: str
+) -> int:
     """Replay the named sessions, or all of the cluster where none is named."""
     from policy.audit.decisions import with_each
     from policy.audit.session_replay import SessionReplayer
@@ -314,7 +310,8 @@ def replayed(db: str, ids: Sequence[int], workers: Workers, *, cluster: str, for
     )
 
 
-def _rows(store: Store, ids: Sequence[int], cluster: str) -> list[SessionRow]:
+def _rows(store: Store, ids: Sequence[int], cluster: str | None) -> list[SessionRow]:
     if ids:
         return [store.read.session(number, kind="batch").row for number in sorted(set(ids))]
-    return sorted(store.read.sessions(cluster, kind="batch"), key=lambda row: row.id)
+    of = session.cluster_of(store, cluster)
+    return sorted(store.read.sessions(of, kind="batch"), key=lambda row: row.id)

@@ -57,16 +57,19 @@ def require_division(rules: BatchRules, *, anyway: bool) -> None:
 
 
 def say_left_out(snapshot: Snapshot, *rules: BatchRules) -> None:
-    """Pods that wait, and that a session of the rules leaves to another scheduler."""
+    """Pods that wait, and that a session of the rules leaves to others, or never sees."""
+    unplaced = [pod for pod in snapshot.pods if pod is not None and not pod.spec.node_name]
     for name in dict.fromkeys(one.naming.scheduler for one in rules):
-        waiting = sum(
-            pod is not None and not pod.spec.node_name and pod.spec.scheduler_name != name
-            for pod in snapshot.pods
-        )
-        if waiting:
+        ours = [pod for pod in unplaced if pod.spec.scheduler_name == name]
+        if waiting := len(unplaced) - len(ours):
             output.say(
                 f"{output.number(waiting, 'pending pod')} left out: only those with"
                 f" `schedulerName: {name}` take part"
+            )
+        if without_phase := sum(not pod.status.phase for pod in ours):
+            output.say(
+                f"{output.number(without_phase, 'pod')} without a phase left out: only those with"
+                " `status.phase: Pending` take part, as an API server makes them"
             )
 
 
@@ -149,7 +152,7 @@ def what_if(
     rules: str,
     environment: str,
     db: str,
-    cluster: str,
+    cluster: str | None,
     now: datetime | None,
     anyway: bool,
     form: str,

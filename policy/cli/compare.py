@@ -55,7 +55,7 @@ def command(
     rules: str,
     environment: str,
     db: str,
-    cluster: str,
+    cluster: str | None,
     since: datetime | None,
     newest: int | None,
     show: str | None,
@@ -91,12 +91,13 @@ def command(
     if not (rules or environment):
         raise options.Misused("give the other rules with `--rules` or `--env`")
     with session.open_store(db) as store:
-        chosen = env.chosen(store, environment=environment, cluster=cluster, rules=rules)
-        other, cluster = chosen.rules, chosen.cluster
+        looked_at = cluster if show is None else ""  # one decision says itself of which it is
+        chosen = env.chosen(store, environment=environment, cluster=looked_at, rules=rules)
+        other, of = chosen.rules, chosen.cluster
         if show is not None:
             return _show(store, show, other, form)
-        ids = store.read.decision_ids(cluster, since_ms=options.millis(since))
-        cycles = _cycles(store, cluster, since)
+        ids = store.read.decision_ids(of, since_ms=options.millis(since))
+        cycles = _cycles(store, of, since)
         if newest is not None:
             ids, cycles = ids[-newest:], cycles[-newest:]
         groups = [row.id for row in cycles]
@@ -112,9 +113,18 @@ def command(
         names = sorted({*_rule_sets(store, ids), *(row.rule_set for row in cycles)})
     compared = [r for r in found if isinstance(r, Comparison)]
     skipped = [r for r in found if not isinstance(r, Comparison)]
-    _print(other, cluster, names, summarise(compared), compared, skipped, form)
+    _print(other, of, names, summarise(compared), compared, skipped, form)
     _tell(skipped)
+    if not found:
+        output.say(
+            f"nothing to compare: no decision of cluster `{of}` is recorded{_for(since)}",
+            help="`policy observed --compare` is about preemptions by the cluster's own scheduler",
+        )
     return Exit.ERROR if skipped and not compared else Exit.OK
+
+
+def _for(since: datetime | None) -> str:
+    return "" if since is None else " for this time or later"
 
 
 def _cycles(store: Store, cluster: str, since: datetime | None) -> list[SessionRow]:

@@ -75,13 +75,16 @@ def journal(store: Store, chosen: ClusterAndRules[Any]) -> StoreJournal:
     )
 
 
-def chosen(store: Store, *, environment: str, cluster: str, rules: str) -> ClusterAndRules[RuleSet]:
+def chosen(
+    store: Store, *, environment: str, cluster: str | None, rules: str
+) -> ClusterAndRules[RuleSet]:
     """The cluster and the rule set to decide with. Raises RulesError, StoreError, UsageError."""
     from policy.rules import RuleSet
 
     if not environment:
         found = rule_files.rule_set(rules, store=store)
-        return ClusterAndRules(cluster=cluster, rules=found, environment="")
+        of = session.cluster_of(store, cluster)
+        return ClusterAndRules(cluster=of, rules=found, environment="")
     of, text = _active(store, environment, batch=False)
     return ClusterAndRules(cluster=of, rules=RuleSet.from_canonical(text), environment=environment)
 
@@ -92,7 +95,7 @@ def batch_given(environment: str, rules: str, *, db: str) -> BatchRules | None:
 
 
 def chosen_batch(
-    store: Store, *, environment: str, cluster: str, given: BatchRules | None
+    store: Store, *, environment: str, cluster: str | None, given: BatchRules | None
 ) -> ClusterAndRules[BatchRules]:
     """The cluster and the rules to hold sessions with. Raises RulesError, StoreError, UsageError.
 
@@ -107,7 +110,8 @@ def chosen_batch(
         )
     for notice in given.notices:
         output.block(str(notice), err=True)
-    return ClusterAndRules(cluster=cluster, rules=given, environment="")
+    of = session.cluster_of(store, cluster)
+    return ClusterAndRules(cluster=of, rules=given, environment="")
 
 
 def _active(store: Store, environment: str, *, batch: bool) -> tuple[str, str]:
@@ -116,8 +120,11 @@ def _active(store: Store, environment: str, *, batch: bool) -> tuple[str, str]:
     for option in ("cluster", "rules"):
         # A command without the option has no source for it.
         if ctx.get_parameter_source(option) not in {None, ParameterSource.DEFAULT}:
+            by = "`--env`"
+            if ctx.get_parameter_source("environment") is ParameterSource.ENVIRONMENT:
+                by = f"`POLICY_ENV={environment}`"
             raise options.Misused(
-                f"`--env` picks cluster and rule set, so `--{option}` cannot be given as well",
+                f"{by} picks cluster and rule set, so `--{option}` cannot be given as well",
                 help="leave one of them out; `--env ''` stands for no environment",
             )
     active = store.read.active_rule_set(environment)
@@ -152,7 +159,7 @@ group.add_command(env_scheduler.command)
 @_NAME
 @options.db_option
 @options.cluster_option
-def create(name: str, db: str, cluster: str) -> int:
+def create(name: str, db: str, cluster: str | None) -> int:
     """Give a cluster in the database an environment, in which nothing is active yet.
 
     \b
@@ -160,11 +167,10 @@ def create(name: str, db: str, cluster: str) -> int:
       policy env create prod --cluster default
     """
     with session.open_store(db, write=True) as store:
-        store.state.head_revision(cluster)  # a misspelt cluster is an error, not a new cluster
-        store.record.create_environment(
-            name, cluster, at_ms=session.clock_ms(), actor=session.actor()
-        )
-    output.say(f"environment `{name}` of cluster `{cluster}`; `policy env activate {name} RULES`")
+        of = session.cluster_of(store, cluster)
+        store.state.head_revision(of)  # a misspelt cluster is an error, not a new cluster
+        store.record.create_environment(name, of, at_ms=session.clock_ms(), actor=session.actor())
+    output.say(f"environment `{name}` of cluster `{of}`; `policy env activate {name} RULES`")
     return Exit.OK
 
 

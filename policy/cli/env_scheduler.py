@@ -86,7 +86,8 @@ def command(
         )
     _print(changed, form)
     if not changed:
-        output.say("it is said already; nothing was changed")
+        counts = "the server's version" if file is None else "this configuration"
+        output.say(f"{counts} counts already; nothing was changed")
     return Exit.OK
 
 

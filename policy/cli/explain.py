@@ -24,8 +24,16 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Its node before and after: who stays and why, who leaves, who comes, what is free.",
 )
+@click.option(
+    "--cluster",
+    metavar="NAME",
+    shell_complete=options.proposing("clusters"),
+    help="With `observed:NAMESPACE/POD`: the newest one in this cluster; in any by default.",
+)
 @options.output_option
-def command(id: str, db: str, why_not: str | None, on_node: bool, form: str) -> int:
+def command(
+    id: str, db: str, why_not: str | None, on_node: bool, cluster: str | None, form: str
+) -> int:
     """Say why a recorded decision came out as it did.
 
     ID is the number of a decision, or the beginning of its digest; `session:ID` is a batch
@@ -48,12 +56,14 @@ def command(id: str, db: str, why_not: str | None, on_node: bool, form: str) -> 
         raise options.Misused("give `--why-not` or `--on-node`, not both")
     if on_node and ":" in id.removeprefix("sha256:"):
         raise options.Misused("`--on-node` is about the node of one decision")
+    of_pod = id.startswith(options.OBSERVED) and "/" in id
+    options.need("observed:NAMESPACE/POD", of_pod, "cluster")
     if id.startswith(options.OBSERVED):
         from policy.cli import explain_observed
 
         if why_not is not None:
             raise options.Misused("`--why-not` asks about decisions, not about observations")
-        return explain_observed.explained(db, id, form)
+        return explain_observed.explained(db, id, cluster, form)
     cycle = options.group_id(id)
     if cycle is not None:
         from policy.cli import groups_view

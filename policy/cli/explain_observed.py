@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from policy.store.observed import ObservationRow
 
 
-def _found(store: Store, text: str) -> ObservationRow:
-    """The one that `observed:ID` names; of `observed:NAMESPACE/POD` the pod's newest one.
+def _found(store: Store, text: str, cluster: str | None) -> ObservationRow:
+    """The one that `observed:ID` names; of `observed:NAMESPACE/POD` the pod's newest one, where a
+    cluster is named of that cluster.
 
     Raises Misused, NotFound.
     """
@@ -29,7 +30,7 @@ def _found(store: Store, text: str) -> ObservationRow:
         return store.read.observation(int(named))
     if "/" not in named:
         raise options.Misused(f"`{text}` is not `{options.OBSERVED}` and a number or a pod")
-    newest = store.read.observations(pod=named, limit=1)
+    newest = store.read.observations(cluster, pod=named, limit=1)
     if not newest:
         raise NotFound(
             f"no preemption of or for pod `{named[:300]}` was observed",
@@ -38,13 +39,13 @@ def _found(store: Store, text: str) -> ObservationRow:
     return newest[0]
 
 
-def explained(db: str, text: str, form: str) -> int:
+def explained(db: str, text: str, cluster: str | None, form: str) -> int:
     """Print an observed preemption and the decision that was made again for it."""
     from policy.cli import explain
     from policy.decision.groups import GroupDecision
 
     with session.open_store(db) as store:
-        row = _found(store, text)
+        row = _found(store, text, cluster)
         again, why = _again(store, row)
         if form in ("json", "yaml"):
             decided = None if again is None else _document(again)

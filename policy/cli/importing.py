@@ -28,7 +28,13 @@ _COLUMNS = ("kind", "added", "changed", "unchanged", "removed")
     shell_complete=options.proposing("files"),
 )
 @options.db_option
-@options.cluster_option
+@click.option(
+    "--cluster",
+    metavar="NAME",
+    default=options.DEFAULT_CLUSTER,
+    shell_complete=options.proposing("clusters"),
+    help="Under which name the cluster is kept in the database.",
+)
 @click.option(
     "--prune",
     is_flag=True,
@@ -166,6 +172,7 @@ def command(
         output.say("  help: export with `kubectl get nodes,pods,pdb,priorityclasses -A -o json`")
         return Exit.ERROR
     with session.open_store(db, write=True, create=True) as store:
+        before = store.read.real_clusters()
         scope = import_observed.scope_of(store, cluster, found, kinds=kinds, prune=prune)
         result, observed = import_observed.store(
             store,
@@ -181,6 +188,9 @@ def command(
         )
     _print(result, form, observed, _contradicted(contradicted))
     _warn_of_strays(result.stray)
+    if before and cluster not in before and result.new_revision:
+        others = session.listed(before)
+        output.say(f"cluster {cluster} is new in this database, beside {others}")
     return Exit.OK
 
 

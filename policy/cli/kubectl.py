@@ -75,7 +75,7 @@ def _about(command: str, pod: str, where: list[str], rest: list[str]) -> int:
         return app.run(["who", pod, *where, *rest])
     db, others = _taken(rest, "--db")
     base = ["--db", db] if db else []
-    return app.run(["explain", f"observed:{pod}", *base, *others])
+    return app.run(["explain", f"observed:{pod}", *where, *base, *others])
 
 
 def _listed() -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +14,7 @@ from policy.cli.exits import Exit
 if TYPE_CHECKING:
     from policy.audit.observed.against import ComparedRow
     from policy.rules import RuleSet
-    from policy.store import Store
+    from policy.store import EnvironmentRow, Store
     from policy.store.observed import ObservationRow
 
 VERDICTS: Final = ("same", "tie", "order", "sampling", "lag", "answered", "other", "unknown")
@@ -189,13 +189,23 @@ def other_rules(store: Store, clusters: Collection[str], source: str | None) -> 
         if row.cluster in clusters and row.active and not row.active.batch
     ]
     if len(active) != 1:
-        count = "several environments" if active else "no environment"
         raise options.Misused(
-            f"{count} with active rules for the cluster: name the other rules with `--rules`"
+            _no_other_rules(clusters, active), help="name the other rules with `--rules`"
         )
     activation = active[0].active
     assert activation is not None
     return RuleSet.from_canonical(store.read.rule_set(activation.rule_set_digest))
+
+
+def _no_other_rules(clusters: Collection[str], active: Sequence[EnvironmentRow]) -> str:
+    if not clusters:
+        return "no preemption was found that says of which cluster the environment is meant"
+    of = f"{'clusters' if len(clusters) > 1 else 'cluster'} {session.listed(sorted(clusters))}"
+    if not active:
+        return f"no environment of {of} has active rules"
+    return f"several environments of {of} have active rules: " + session.listed(
+        [row.name for row in active]
+    )
 
 
 def _compare(store: Store, found: list[ObservationRow], rules: RuleSet, form: str) -> int:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 DEFAULT_DB: Final = "policy.db"
+DEFAULT_CLUSTER: Final = "default"
 DEFAULT_RULES: Final = "kube-1.36"
 FORMATS: Final = ("table", "json", "yaml", "csv", "jsonl")
 
@@ -55,15 +56,19 @@ def db_option(function: _Function) -> _Function:
     )(function)
 
 
-def cluster_option(function: _Function) -> _Function:
-    """`--cluster NAME`"""
+def cluster_option_of(help: str) -> Callable[[_Function], _Function]:
+    """`--cluster NAME` of commands that look at one cluster: `session.cluster_of` says which."""
     return click.option(
         "--cluster",
         metavar="NAME",
-        default="default",
         shell_complete=proposing("clusters"),
-        help="Which of the clusters in the database.",
-    )(function)
+        help=f"{help}; by default the one named `{DEFAULT_CLUSTER}`, or else the only one.",
+    )
+
+
+def cluster_option(function: _Function) -> _Function:
+    """`--cluster NAME`"""
+    return cluster_option_of("Which of the clusters in the database")(function)
 
 
 def any_cluster_option(function: _Function) -> _Function:

@@ -34,7 +34,7 @@ def command(
     pod: str,
     as_group: bool,
     db: str,
-    cluster: str,
+    cluster: str | None,
     rules: str,
     environment: str,
     seed: int,

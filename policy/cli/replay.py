@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 @click.command("replay")
 @click.argument("decisions", metavar="[DECISION]...", nargs=-1)
 @options.db_option
-@click.option(
-    "--cluster",
-    metavar="NAME",
-    shell_complete=options.proposing("clusters"),
-    default="default",
-    help="Whose decisions `--since` and `--all` mean.",
-)
+@options.cluster_option_of("Whose decisions `--since` and `--all` mean")
 @period.since("All made for this time or later")
 @click.option("--all", "everything", is_flag=True, help="All decisions of the cluster.")
 @options.jobs_option
@@ -32,7 +26,7 @@ if TYPE_CHECKING:
 def command(
     decisions: tuple[str, ...],
     db: str,
-    cluster: str,
+    cluster: str | None,
     since: datetime | None,
     everything: bool,
     jobs: int,
@@ -80,7 +74,8 @@ def command(
         return batch.replayed(db, held, workers, cluster=cluster, form=form)
     options.refuse_beside("the numbers of decisions", decisions, "cluster")
     with session.open_store(db) as store:
-        ids = _ids(store, decisions, cluster, since)
+        of = "" if decisions else session.cluster_of(store, cluster)
+        ids = _ids(store, decisions, of, since)
         done = replay_view.printed(
             over(db, ids, replayed, workers),
             len(ids),
@@ -91,7 +86,7 @@ def command(
         )
         if decisions:
             return done
-        rows = store.read.sessions(cluster, kind=KIND, since_ms=options.millis(since))
+        rows = store.read.sessions(of, kind=KIND, since_ms=options.millis(since))
         if not rows:
             return done
         rows.sort(key=lambda row: row.id)

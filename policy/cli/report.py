@@ -97,7 +97,7 @@ group.add_command(report_health.health)
 @options.output_option
 def thrash(
     db: str,
-    cluster: str,
+    cluster: str | None,
     since: datetime | None,
     until: datetime | None,
     origin: str | None,
@@ -129,13 +129,13 @@ def thrash(
         options.refuse_beside(beside, part != "cascades", "within")
     from policy.store.read.evictions import Range
 
-    wanted = Range(
-        cluster=cluster,
-        since_ms=options.millis(since),
-        until_ms=options.millis(until),
-        origin=origin,
-    )
     with session.open_store(db) as store:
+        wanted = Range(
+            cluster=session.cluster_of(store, cluster),
+            since_ms=options.millis(since),
+            until_ms=options.millis(until),
+            origin=origin,
+        )
         found = _thrash(store, wanted, parts=[part] if part else list(_COLUMNS), within=within)
     shown = {
         name: rows[:limit] if name in ("workloads", "pairs") else rows
@@ -216,7 +216,7 @@ def _rows(rows: _Rows, form: str, columns: Sequence[str]) -> None:
 @options.output_option
 def cost(
     db: str,
-    cluster: str,
+    cluster: str | None,
     since: datetime | None,
     until: datetime | None,
     origin: str | None,
@@ -236,13 +236,13 @@ def cost(
     from policy.audit import reports
     from policy.store.read.evictions import Range
 
-    wanted = Range(
-        cluster=cluster,
-        since_ms=options.millis(since),
-        until_ms=options.millis(until),
-        origin=origin,
-    )
     with session.open_store(db) as store:
+        wanted = Range(
+            cluster=session.cluster_of(store, cluster),
+            since_ms=options.millis(since),
+            until_ms=options.millis(until),
+            origin=origin,
+        )
         evictions = store.read.evictions(wanted)
     rows = [
         asdict(row)

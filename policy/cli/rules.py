@@ -308,7 +308,7 @@ group.add_command(proofs.prove)
 def coverage(
     rules: str | None,
     db: str,
-    cluster: str,
+    cluster: str | None,
     since: datetime | None,
     unused: bool,
     form: str,
@@ -328,8 +328,9 @@ def coverage(
     from policy.audit.reports_coverage import coverage as count
     from policy.store.read.evictions import Range
 
-    wanted = Range(cluster=cluster, since_ms=options.millis(since))
     with session.open_store(db) as store:
+        of = session.cluster_of(store, cluster)
+        wanted = Range(cluster=of, since_ms=options.millis(since))
         used = store.read.rule_sets_used(wanted, rule_files.recorded_as(rules))
         uses = store.read.rule_uses(wanted)
     rows = [asdict(row) for one in used for row in count(one, uses)]

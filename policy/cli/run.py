@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 @options.output_option
 def command(
     db: str,
-    cluster: str,
+    cluster: str | None,
     rules: str,
     environment: str,
     seed: int,

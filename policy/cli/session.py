@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, Final, Protocol
 
 from policy.audit.writers import WriterRecord
 from policy.cli import options, output
@@ -21,6 +21,41 @@ def open_store(url: str, *, write: bool = False, create: bool = False) -> Store:
     from policy.store import Store
 
     return Store.open(url, read_only=not write, create=create)
+
+
+def cluster_of(store: Store, named: str | None) -> str:
+    """The cluster that `--cluster` names, or the one that is meant without it. Raises Misused.
+
+    1. `default`, where there is one; that it was chosen among several is said.
+    2. The only cluster. Clusters of kept simulations have to be named.
+    """
+    if named is not None:
+        return named
+    known = store.read.real_clusters()
+    if options.DEFAULT_CLUSTER in known:
+        others = [name for name in known if name != options.DEFAULT_CLUSTER]
+        if others:
+            output.say(
+                f"cluster `{options.DEFAULT_CLUSTER}` is taken; `--cluster` takes another one:"
+                f" {listed(others)}"
+            )
+        return options.DEFAULT_CLUSTER
+    if len(known) > 1:
+        raise options.Misused(
+            f"the database holds several clusters, and none is named `{options.DEFAULT_CLUSTER}`",
+            help=f"name one with `--cluster`: {listed(known)}",
+        )
+    return known[0] if known else options.DEFAULT_CLUSTER
+
+
+_LISTED: Final = 5
+"""Names that a message holds."""
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names, of many the first ones."""
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(f"`{name}`" for name in names[:_LISTED]) + more
 
 
 class Claimed(WriterRecord, Protocol):

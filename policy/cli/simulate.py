@@ -155,7 +155,7 @@ def command(
     workload: Path | None,
     from_record: bool,
     since: datetime | None,
-    cluster: str,
+    cluster: str | None,
     truth: bool,
     rules: tuple[str, ...],
     nodes: Path | None,
@@ -221,8 +221,9 @@ def command(
         from policy.simulation.trace import with_objects
 
         with session.open_store(db) as store:
+            of = session.cluster_of(store, cluster)
             found = recorded(
-                store, cluster, since_ms=options.millis(since), durations=Durations(durations)
+                store, of, since_ms=options.millis(since), durations=Durations(durations)
             )
         trace_of: Callable[[int], Trace] = Always(noted(with_objects(found, _objects(nodes))))
     elif workload is not None:

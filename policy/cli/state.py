@@ -88,6 +88,13 @@ def made_at(store: Store, text: str | None) -> Made | None:
     return Made(name=name, row=cycle.row, history=history)
 
 
+def cluster_at(store: Store, cluster: str | None, made: Made | None) -> str:
+    """The cluster that is looked at: that of the decision of `--at`, where none is named."""
+    if cluster is None and made is not None:
+        return made.row.cluster
+    return session.cluster_of(store, cluster)
+
+
 def revision_at(store: Store, cluster: str, text: str | None) -> int:
     """The revision that `--at` means. Raises StoreError, click.BadParameter."""
     from policy.store import StoreError
@@ -140,7 +147,7 @@ def show(
     name: str | None,
     at: str | None,
     db: str,
-    cluster: str,
+    cluster: str | None,
     namespace: str | None,
     form: str,
 ) -> int:
@@ -159,26 +166,27 @@ def show(
     wanted = None if kind is None else _kind(kind)
     _require_namespaced(wanted, name, namespace, form)
     with session.open_store(db) as store:
-        revision = revision_at(store, cluster, at)
+        of = cluster_at(store, cluster, made_at(store, at))
+        revision = revision_at(store, of, at)
         if wanted is None and form in ("table", "csv"):
-            counts = store.state.counts_at(cluster, at=revision)
+            counts = store.state.counts_at(of, at=revision)
             lines = [{"kind": k, "objects": n} for k, n in counts.items()]
             output.rows(lines, form, columns=("kind", "objects"), right=("objects",))
-            output.say(f"cluster {cluster} at revision {revision}")
+            output.say(f"cluster {of} at revision {revision}")
             return Exit.OK
         kinds = KINDS.values() if wanted is None else [wanted]
         key = None if name is None or wanted is None else _key(wanted, name, namespace)
         found = [
             stored
             for one in kinds
-            for stored in store.state.objects_at(cluster, one, at=revision, key=key)
+            for stored in store.state.objects_at(of, one, at=revision, key=key)
             if namespace is None or stored.object.metadata.namespace == namespace
         ]
     if key is not None and not found:
-        output.say(f"no {wanted} `{key}` in cluster {cluster} at revision {revision}")
+        output.say(f"no {wanted} `{key}` in cluster {of} at revision {revision}")
         return Exit.ERROR
     _print(found, form, one=key is not None)
-    output.say(f"cluster {cluster} at revision {revision}")
+    output.say(f"cluster {of} at revision {revision}")
     return Exit.OK
 
 
@@ -330,7 +338,7 @@ def _line(stored: StoredObject) -> dict[str, Any]:
 @options.cluster_option
 @options.newest_option
 @options.output_option
-def revisions(db: str, cluster: str, limit: int, form: str) -> int:
+def revisions(db: str, cluster: str | None, limit: int, form: str) -> int:
     """List the revisions of the cluster, the newest first: when, from what, how much changed.
 
     \b
@@ -339,7 +347,7 @@ def revisions(db: str, cluster: str, limit: int, form: str) -> int:
       policy state revisions --limit 5 --output json
     """
     with session.open_store(db) as store:
-        found = store.state.revisions(cluster, limit=limit + 1)
+        found = store.state.revisions(session.cluster_of(store, cluster), limit=limit + 1)
     found, more = found[:limit], len(found) > limit
     lines = [
         {

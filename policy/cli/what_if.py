@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from policy.cli import env, options, output, session
 from policy.cli.exits import Exit
-from policy.cli.state import Made, at_option, made_at, revision_at
+from policy.cli.state import Made, at_option, cluster_at, made_at, revision_at
 
 if TYPE_CHECKING:
     from policy.audit.cascade import CascadeStep
@@ -122,7 +122,7 @@ def command(
     environment: str,
     at: str | None,
     db: str,
-    cluster: str,
+    cluster: str | None,
     seed: int,
     now: datetime | None,
     depth: int,
@@ -151,9 +151,9 @@ def command(
     with session.open_store(db, write=record) as store:
         made = made_at(store, at)
         basis = _basis(store, made, environment, cluster, rules, seed=seed, now=now)
-        rule_set, cluster, seed = basis.rules, basis.cluster, basis.seed
-        revision = revision_at(store, cluster, at)
-        snapshot = _snapshot(store, cluster, revision, basis, past=at is not None)
+        rule_set, of, seed = basis.rules, basis.cluster, basis.seed
+        revision = revision_at(store, of, at)
+        snapshot = _snapshot(store, of, revision, basis, past=at is not None)
         if groups and rule_set.groups is None:
             raise options.Misused(
                 f"rule set `{rule_set.name}` does not schedule pod groups",
@@ -177,7 +177,7 @@ def command(
         steps = foresee(supposed.snapshot, rule_set, asked, depth=depth, seed=seed)
         ids: Mapping[int, int | str] = {}
         if record:
-            ids = _record(store, cluster, revision, rule_set, steps, supposed.changes)
+            ids = _record(store, of, revision, rule_set, steps, supposed.changes)
     show(steps, ids, form)
     say_lost(supposed.lost)
     sum_up(steps, ids)
@@ -199,7 +199,7 @@ def _basis(
     store: Store,
     made: Made | None,
     environment: str,
-    cluster: str,
+    cluster: str | None,
     rules: str,
     *,
     seed: int,
@@ -214,15 +214,13 @@ def _basis(
         return _Basis(
             rules=chosen.rules, cluster=chosen.cluster, seed=seed, now_ms=now_ms, history=None
         )
-    row = made.row
+    row, of = made.row, cluster_at(store, cluster, made)
     given = click.get_current_context().get_parameter_source
     default = ParameterSource.DEFAULT
     found = RuleSet.from_canonical(store.read.rule_set(row.rule_set_digest))
     if given("environment") is ParameterSource.COMMANDLINE or given("rules") is not default:
-        chosen = env.chosen(store, environment=environment, cluster=cluster, rules=rules)
-        found, cluster = chosen.rules, chosen.cluster
-    elif given("cluster") is default:
-        cluster = row.cluster
+        chosen = env.chosen(store, environment=environment, cluster=of, rules=rules)
+        found, of = chosen.rules, chosen.cluster
     if given("seed") is default:
         seed = row.seed
     then = now_ms is None
@@ -232,7 +230,7 @@ def _basis(
     )
     return _Basis(
         rules=found,
-        cluster=cluster,
+        cluster=of,
         seed=seed,
         now_ms=row.now_ms if then else now_ms,
         history=made.history if then else None,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, select, text
+from sqlalchemy import ColumnElement, Connection, exists, select, text
 
 from policy.store.state.loading import cluster_id
-from policy.store.tables import CLUSTERS
+from policy.store.tables import CLUSTERS, REVISIONS
 from policy.store.tables.totals import ALL_DAYS
 
 CLUSTERS_IN_QUESTION: Final = f"""
@@ -44,6 +44,14 @@ def kept_simulations(connection: Connection) -> dict[int, str]:
     real = clusters_in_question(connection, None)
     rows = connection.execute(select(CLUSTERS.c.id, CLUSTERS.c.name))
     return {row.id: row.name for row in rows if row.id not in real}
+
+
+def real_clusters(connection: Connection) -> list[str]:
+    """Names of the clusters with a state that is none of a kept simulation, in their order."""
+    has_state = exists().where(REVISIONS.c.cluster_id == CLUSTERS.c.id)
+    stored = connection.execute(select(CLUSTERS.c.name).where(has_state)).scalars()
+    simulated = set(kept_simulations(connection).values())
+    return sorted(name for name in stored if name not in simulated)
 
 
 def in_question(

@@ -94,6 +94,23 @@ def bound(session: dict[str, Any]) -> dict[str, str]:
 # --- run -----------------------------------------------------------------------------------------
 
 
+def test_pods_without_a_phase_are_left_out_aloud(
+    policy: Policy, tmp_path: Path, database_url: str
+) -> None:
+    """As manifests have them that no API server has seen: a session takes none of them."""
+    items = a_cluster(KUBE_BATCH, "kube-batch")
+    for item in items:
+        if item["kind"] == "Pod" and item["metadata"]["name"].startswith("train"):
+            del item["status"]
+    imported(policy, tmp_path, database_url, items)
+    done = policy("batch", "run", "--now", NOW, "--db", database_url, "-o", "json")
+    assert (bound(the_session(done)), done.err.splitlines()[0]) == (
+        {},
+        "2 pods without a phase left out: only those with `status.phase: Pending` take part, as an"
+        " API server makes them",
+    )
+
+
 def test_a_session_binds_a_gang_and_says_why_another_waits(policy: Policy, database: str) -> None:
     """Binds, shares before and after, and the reason of each gang that waits."""
     done = policy("batch", "run", "--now", NOW, "--db", database, "-o", "json")

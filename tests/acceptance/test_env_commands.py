@@ -119,6 +119,10 @@ def test_the_environment_of_the_shell_decides(
     with Store.open(str(database)) as store:
         (row,) = store.read.decisions()
     assert (row.environment, row.rule_set) == ("prod", "kube-1.28")
+    refused = policy("compare", "--rules", "kube-1.20")
+    assert str(refused.exception) == (
+        "`POLICY_ENV=prod` picks cluster and rule set, so `--rules` cannot be given as well"
+    )
 
 
 def test_the_list_shows_what_is_active_and_why(database: Path) -> None:
@@ -266,6 +270,19 @@ def test_what_the_scheduler_runs_is_said_profile_by_profile(database: Path) -> N
         assert store.ledger.verify().ok
     assert rules.candidates.min_percentage == 50
     assert first[1]["source"] == "scheduler.yaml"
+
+
+def test_what_counts_already_is_left_as_it_is(database: Path) -> None:
+    """It is said what counts: the server's version, or the configuration."""
+    Path("scheduler.yaml").write_text(CONFIG)
+    configured = ["--config", "scheduler.yaml", "--for", "1.35.6"]
+    before = policy("env", "scheduler", "prod", "--detect")
+    scheduler(*configured)
+    after = policy("env", "scheduler", "prod", *configured)
+    assert [done.stderr.splitlines()[-1] for done in (before, after)] == [
+        "the server's version counts already; nothing was changed",
+        "this configuration counts already; nothing was changed",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -226,6 +226,57 @@ def test_the_kubectl_plugin(
     assert "team-b/c15-pre26 took c15-n001 from 1 pod" in why
 
 
+def test_the_newest_of_a_pod_in_one_cluster(
+    policy: Policy, tmp_path: Path, capsys: Any, monkeypatch: Any
+) -> None:
+    """Where two clusters know the pod `--cluster` says which is meant; the plugin its context."""
+    for name in ("one", "two"):
+        assert policy("import", "--cluster", name, *files("single")).status == 0
+    config = json.loads(Path(kubeconfig(tmp_path, "http://127.0.0.1:1")).read_text())
+    config["contexts"][0]["name"] = config["current-context"] = "one"
+    (tmp_path / "kubeconfig").write_text(json.dumps(config))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    subject = "observed:team-a/c11-pre31"
+    named = [policy("explain", subject, "--cluster", name).out for name in ("one", "two")]
+    capsys.readouterr()
+    assert kubectl.main(["why", "team-a/c11-pre31"]) == 0
+    assert [
+        [cluster for cluster in ("one", "two") if f"cluster {cluster}, revision" in shown]
+        for shown in (*named, capsys.readouterr().out)
+    ] == [["one"], ["two"], ["one"]]
+    refused = policy("explain", "observed:1", "--cluster", "one")
+    assert "`--cluster` means nothing without `observed:NAMESPACE/POD`" in refused.err
+
+
+def test_rules_to_compare_with_have_to_be_one(policy: Policy) -> None:
+    """Who names none is told for which clusters, and between which environments it is open."""
+    assert policy("import", "--cluster", "single", *files("single")).status == 0
+    none = policy("report", "observed")
+    for name in ("a", "b"):
+        policy("env", "create", name)
+        policy("env", "activate", name, "kube-1.35", "--reason", "x")
+    several = policy("observed", "--compare")
+    nothing = policy("observed", "--compare", "--since", "1h")
+    assert [
+        done.err.partition("Error: ")[2].splitlines()[0] for done in (none, several, nothing)
+    ] == [
+        "no environment of cluster `single` has active rules",
+        "several environments of cluster `single` have active rules: `a`, `b`",
+        "no preemption was found that says of which cluster the environment is meant",
+    ]
+
+
+def test_a_comparison_without_decisions_says_so(imported: Policy) -> None:
+    """What was only observed is compared by another command, which is named."""
+    done = imported("compare", "--rules", "kube-1.28", "--cluster", "single")
+    assert (done.status, done.err) == (
+        0,
+        "nothing found\n"
+        "nothing to compare: no decision of cluster `single` is recorded\n"
+        "  help: `policy observed --compare` is about preemptions by the cluster's own scheduler\n",
+    )
+
+
 def test_what_is_not_known_of_an_eviction_is_said(policy: Policy, database: Path) -> None:
     """An event names two pods that were not seen before."""
     seen = Preemption(

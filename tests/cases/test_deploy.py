@@ -11,10 +11,13 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from policy.live.figures import FollowerFigures
+from policy.live.status import FollowerMetrics
 from policy.rules.scheduler_config import generation_of, profiles_of
 from policy.server.metrics import Metrics
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
+DOCS = Path(__file__).parents[2] / "docs"
 BASE = DEPLOY / "base"
 _OF_PODS = "podMetricsEndpoints"
 KUSTOMIZATIONS = sorted(file.parent for file in DEPLOY.rglob("kustomization.yaml"))
@@ -206,6 +209,35 @@ def test_the_dashboard_shows_every_metric() -> None:
     suffixes = {"counter": "_total", "histogram": "_bucket", "gauge": ""}
     known = {metric.name + suffixes[metric.type] for metric in Metrics().registry.collect()}
     assert used == known
+
+
+def test_the_documented_patch_changes_the_mode() -> None:
+    """docs/service.md, from shadow to enforce: the path is that of the argument."""
+    page = (DOCS / "service.md").read_text()
+    (index, value), *more = re.findall(r"containers/0/args/(\d+), value: (\S+)}", page)
+    (container,) = of_kind("Deployment")["spec"]["template"]["spec"]["containers"]
+    assert (container["args"][int(index)], value, more) == (
+        "--extender-mode=shadow",
+        "--extender-mode=enforce",
+        [],
+    )
+
+
+def test_the_documentation_names_every_metric() -> None:
+    """The tables of docs/service.md and docs/follow.md, and nothing that there is not."""
+    followed = FollowerMetrics(FollowerFigures, lambda: 0)
+    totals = {"counter": "_total"}
+    expected = {
+        page: {metric.name + totals.get(metric.type, "") for metric in found}
+        for page, found in {
+            "service.md": Metrics().registry.collect(),
+            "follow.md": followed.collect(),
+        }.items()
+    }
+    assert expected == {
+        page: set(re.findall(r"^\| `(policy_[a-z_]+)` \|", (DOCS / page).read_text(), re.MULTILINE))
+        for page in expected
+    }
 
 
 def test_the_scheduler_calls_what_the_service_serves() -> None:

@@ -101,6 +101,7 @@ def test_they_count_where_their_cluster_is_named(store: Store) -> None:
         }
 
     assert list(store.read.kept_simulations().values()) == [KEPT]
+    assert store.read.real_clusters() == [REAL]
     assert found(store, None) == all_of(REAL)
     assert found(store, REAL) == all_of(REAL)
     assert found(store, KEPT) == all_of(KEPT)

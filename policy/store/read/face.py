@@ -66,6 +66,7 @@ class ReadFace(Face):
     call_decided = reads(queries.call_decided)
     rule_set = reads(queries.rule_set)
     kept_simulations = reads(kept.kept_simulations)
+    real_clusters = reads(kept.real_clusters)
     key_is_taken = reads(keys.is_taken)
     nominations = reads(queries.nominations)
     nominated_to = reads(nominated.nominated_to)
