@@ -36,7 +36,7 @@ def cluster_of(store: Store, named: str | None) -> str:
         others = [name for name in known if name != options.DEFAULT_CLUSTER]
         if others:
             output.say(
-                f"cluster `{options.DEFAULT_CLUSTER}` is taken; `--cluster` takes another one:"
+                f"cluster `{options.DEFAULT_CLUSTER}` is meant; `--cluster` names another one:"
                 f" {listed(others)}"
             )
         return options.DEFAULT_CLUSTER

@@ -71,7 +71,7 @@ def test_default_among_several_is_taken_and_said(
 ) -> None:
     """Nobody takes figures of one cluster for those of all."""
     assert policy("import", dump).status == 0
-    said = "cluster `default` is taken; `--cluster` takes another one: `eu`\n"
+    said = "cluster `default` is meant; `--cluster` names another one: `eu`\n"
     silent = policy(*command, "--cluster", "eu")
     assert [said in done.err for done in (policy(*command), silent)] == [True, False]
 
