@@ -64,6 +64,7 @@ class PolicyService:
         """Raises StoreError where the database cannot be opened."""
         self.spool.remove_unfinished()
         self._store = Store.open(self.config.db, create=False)
+        self.desks.identity = self._store.identity
         if self.config.reader_db:
             self._reader = _reader(self.config.reader_db)
         own = ""  # the cluster that is decided about

@@ -338,6 +338,23 @@ def test_a_file_that_is_moved_is_not_written(sqlite_url: str, tmp_path: Path) ->
     assert found == [("shop/other", ""), ("shop/high", "the database could not take it")]
 
 
+def test_a_process_that_starts_later_writes_no_other_file(sqlite_url: str, tmp_path: Path) -> None:
+    """It is started by the first call, after the file that the service has open was replaced."""
+    path, other = Path(sqlite_url), tmp_path / "other.db"
+    other.write_bytes(path.read_bytes())
+    before = other.read_bytes()
+    with served(sqlite_url, tmp_path, "--extender-mode", "enforce", environment="") as service:
+        service.ready()
+        other.replace(path)
+        answer = service.post("/extender/prod/preempt", a_call("high"))
+        assert (answer.status_code, answer.json()) == (200, {"NodeNameToMetaVictims": {}})
+        assert len(children(service.process.pid)) == 1
+        log = service.log.read_text()
+        assert service.stop() == 0
+    assert f"no calls for `prod` are decided: another file is in the place of `{path}`" in log
+    assert path.read_bytes() == before
+
+
 def test_a_command_line_shows_no_database(sqlite_url: str, tmp_path: Path) -> None:
     """Any user of the machine may read it, and a URL may hold a password."""
     with served(sqlite_url, tmp_path) as service:

@@ -19,6 +19,7 @@ from policy.server.extender.child import DESKS, Child, start
 from policy.server.extender.wire import BadRequest
 from policy.server.http import Failure, in_own_thread, unforeseen
 from policy.server.tracing import Trace
+from policy.store.sqlite_file import FileIdentity
 
 log = logging.getLogger("policy.server")
 
@@ -66,6 +67,9 @@ class Desks:
     ) -> None:
         """child: the process, where it was started by now."""
         self._db, self._spool, self._poll_seconds = db, spool, poll_seconds
+        #: of the database's file, set once the service has opened that: the process may begin much
+        #: later, when another file may be in its place
+        self.identity: FileIdentity | None = None
         self._child = child
         self.begun = False  #: has the process what it works with?
         self._writer: StreamWriter | None = None
@@ -84,7 +88,11 @@ class Desks:
         if environment:
             self._expect(environment)
         begin = channel.Begin(
-            db=self._db, spool=self._spool, poll_seconds=self._poll_seconds, environment=environment
+            db=self._db,
+            identity=self.identity,
+            spool=self._spool,
+            poll_seconds=self._poll_seconds,
+            environment=environment,
         )
         child.socket.sendall(channel.frame(begin))
         self.begun = True
