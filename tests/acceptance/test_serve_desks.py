@@ -16,12 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from policy.manifests import from_dicts
+from policy.server.extender.desk import Desk
 from policy.server.extender.spool import Spool, SpooledCall
-from policy.store import Store
+from policy.store import EnvironmentRow, Store
+from policy.store.read.face import ReadFace
 from tests.support import serving
+from tests.support.recording import recorder_of
 from tests.support.serving import Serving, children
 from tests.support.tried import Kind, Tried
 
@@ -515,6 +519,65 @@ def test_an_environment_without_rules_is_its_own_affair(database_url: str, tmp_p
         assert list((tmp_path / "policy-spool").iterdir()) == []
     finally:
         assert service.stop() == 0
+
+
+def test_a_spool_that_cannot_be_written_ends_no_desk(sqlite_url: str, tmp_path: Path) -> None:
+    """A call of an environment without rules cannot be let go of; with rules it is recorded."""
+    made(sqlite_url, "empty2")
+    folder = tmp_path / "policy-spool"
+    folder.mkdir()
+    calls = folder / f"{serving.NOW_MS}-2-x.calls"
+    calls.write_bytes(msgspec.msgpack.encode([spooled("empty2"), spooled("empty2", pod="other")]))
+    in_the_way = folder / f"{serving.NOW_MS}-1-x.calls"  # the name when one of them is done
+    in_the_way.mkdir()
+    with served(sqlite_url, tmp_path) as service:
+        service.ready()
+        refusal = "spooled calls of `empty2` are not recorded: "
+        until(lambda: refusal in service.log.read_text(), "the log does not say it")
+        with Store.open(sqlite_url) as store:
+            serving.activate(store, "kube-1.35", environment="empty2")
+        ready = 'policy_environment_ready{environment="empty2"} 1.0'
+        until(lambda: ready in service.get("/metrics").text, "nothing is decided")
+        in_the_way.rmdir()
+        until(lambda: list(folder.iterdir()) == [], "they stay in the spool")
+        assert (service.log.read_text().count(refusal), service.stop()) == (1, 0)
+    with Store.open(sqlite_url) as store:
+        found = [(row.preemptor, row.environment) for row in store.read.decisions("default")]
+    assert found == [("shop/other", "empty2"), ("shop/high", "empty2")]
+
+
+def test_a_database_that_goes_during_a_look_ends_no_desk(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is gone after it said that there is no such environment, and before it names those."""
+    path, away = Path(sqlite_url), tmp_path / "away.db"
+    named = ReadFace.environments
+
+    def gone(read: ReadFace) -> list[EnvironmentRow]:
+        path.rename(away)
+        return named(read)
+
+    monkeypatch.setattr(ReadFace, "environments", gone)
+    with Store.open(sqlite_url) as store, recorder_of(store) as recorder:
+        desk = Desk(
+            store,
+            "later",
+            clock=lambda: serving.NOW_MS,
+            recorder=recorder,
+            spool=Spool(tmp_path / "spool"),
+            poll_seconds=0.05,
+            ending=threading.Event(),
+        )
+        desk.open()
+        until(lambda: "is gone" in desk.problem, "it does not look again")
+        away.rename(path)
+        monkeypatch.undo()
+        until(lambda: desk.missing, "it does not say that there is none")
+        made(sqlite_url, "later")
+        with Store.open(sqlite_url) as other:
+            serving.activate(other, "kube-1.35", environment="later")
+        until(lambda: desk.problem == "", "it stays as it was")
+        assert (desk.missing, desk.close(seconds=60)) == (False, True)
 
 
 def test_calls_of_an_environment_without_rules_do_not_stay_in_the_spool(
