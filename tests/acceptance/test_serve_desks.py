@@ -389,6 +389,22 @@ def test_a_service_that_no_scheduler_calls_has_one_process(sqlite_url: str, tmp_
         assert (row.preemptor, call.failure) == ("shop/high", "")
 
 
+def test_a_process_that_stands_still_is_not_called_ready(sqlite_url: str, tmp_path: Path) -> None:
+    """Its own last words said that it was; it is again when something is heard of it."""
+    ready = 'policy_environment_ready{environment="prod"} '
+    with served(sqlite_url, tmp_path, "--deadline", 1) as service:
+        service.ready()
+        pid = decider(service)
+        os.kill(pid, signal.SIGSTOP)
+        assert service.preempt(a_call("high")) == {"n0": ["uid-low"]}
+        found = service.get("/readyz").status_code, ready + "0.0" in service.get("/metrics").text
+        os.kill(pid, signal.SIGCONT)
+        service.ready()
+        log = service.log.read_text()
+        assert (found, ready + "1.0" in service.get("/metrics").text) == ((503, True), True)
+    assert "not ready: the process that decides stands still" in log
+
+
 @pytest.mark.parametrize("environment", ["prod", ""])
 def test_spooled_calls_of_every_environment_are_recorded_from_the_start(
     sqlite_url: str, tmp_path: Path, environment: str
