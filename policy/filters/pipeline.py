@@ -277,6 +277,13 @@ class Pipeline:
                 passes[twice] = self.passes_under(load[twice] + added[twice], nodes[twice])
         return passes
 
+    def passes_beside(self, added: Ints, load: Ints, nodes: Nodes) -> Bools:
+        """`passes`; added: what `nominated` says of the nodes, which is something on each."""
+        passes = self.passes_under(load + added, nodes)
+        # In plain numbers whoever passes under more load passes under less. An affinity may be to
+        # nominated pods alone, which may never come.
+        return passes if self.plain else passes & self.passes_under(load, nodes)
+
     def passes_under(self, load: Ints, nodes: Nodes) -> Bools:
         """Does the pod pass every filter under this load, and no other? Shape (n,)."""
         passes = np.ones(nodes.size, dtype=np.bool_)

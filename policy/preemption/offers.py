@@ -311,11 +311,11 @@ def _promised(context: DecisionContext, offered: _Offered) -> Bools:
     sums = np.add.reduceat(leaving, np.cumsum(counts) - counts, axis=0)[nominated]
     left = pipeline.without(pipeline.base[where], sums)
     added = added[nominated]
-    fails = ~pipeline.passes_under(left + added, where)
+    fails = ~pipeline.passes_beside(added, left, where)
     if fails.any():
         short = np.flatnonzero(nominated)[fails]
         left = pipeline.without(left[fails], _leaving_too(context, offered, short))
-        fails[fails] = ~pipeline.passes_under(left + added[fails], every[short])
+        fails[fails] = ~pipeline.passes_beside(added[fails], left, every[short])
     promised[nominated] = fails
     return promised
 

@@ -137,14 +137,16 @@ def run(config: Config, child: Child | None = None) -> bool:
     server.run()
     wanted = server.started and not server.service.desks.lost
     if _stuck():
-        log.warning("the database stands still: the process ends in the middle of what it asked")
+        log.warning(
+            "what is waited for, mostly the database, stands still: the process ends all the same"
+        )
         logging.shutdown()
         os._exit(not wanted)
     return wanted
 
 
 def _stuck() -> bool:
-    """Does a thread wait for a database that stands still? Python would wait for the thread."""
+    """Does a thread wait, as for a database that stands still? Python would wait for the thread."""
     end = time.monotonic() + _THREADS_SECONDS
     waited_for = [one for one in threading.enumerate() if not one.daemon]
     waited_for.remove(threading.current_thread())

@@ -13,8 +13,9 @@ from policy.server.http import HEAD_BYTES
 from policy.server.security.access import PEER
 
 _CONNECTIONS: Final = 500
-"""At once. A further one takes the place of one that waits for nothing: whoever opens many closes
-none of those over which requests are answered, nor keeps others out."""
+"""At once. A further one takes the place of one that waits for nothing, or whose client does not
+take its answer: whoever opens many closes none of those over which requests are answered, nor keeps
+others out."""
 _HEAD_SECONDS: Final = 10
 """A client that has not sent the whole head of a request by then is disconnected."""
 _FRAME_BYTES: Final = 16
@@ -44,20 +45,27 @@ class Protocol(HttpToolsProtocol):
             self._make_room()
 
     def _make_room(self) -> None:
-        """Close the connection that has waited longest for a request: first of those without any.
+        """Close the connection that has waited longest for a request: first of those without any,
+        and of those whose last one was answered before the whole of it came.
 
-        Where an answer is due on each of the others, this one is closed.
+        Where an answer is due on each of the others, one that is not taken by its client; where
+        each is taken, this one.
         """
-        others = (one for one in self.connections if isinstance(one, Protocol) and one is not self)
+        others = [one for one in self.connections if isinstance(one, Protocol) and one is not self]
         idle = [one for one in others if one.is_idle]
-        least = min(idle, key=lambda one: (one._asked, one._since), default=self)
-        least.transport.close()
+        if idle:
+            least = min(idle, key=lambda one: (one._asked and one._in_head, one._since))
+            least.transport.close()
+            return
+        untaken = [one for one in others if one.transport.get_write_buffer_size()]
+        # To close it would wait for the client, as those do that are closed already.
+        min(untaken, key=lambda one: one._since, default=self).transport.abort()
 
     @property
     def is_idle(self) -> bool:
-        """Is no request under way, but for the beginning of a head?"""
+        """Is no answer due, but for a request whose head is not whole?"""
         answered = self.cycle is None or self.cycle.response_complete
-        return self._in_head and answered and not self.transport.is_closing()
+        return bool(answered) and not self.transport.is_closing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_is_there()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -26,7 +27,8 @@ log = logging.getLogger("policy.server")
 
 _DESKS_SECONDS: Final = 8.0
 _CLOSING_SECONDS: Final = 1.0
-"""After SIGTERM a process is given ten seconds: for the calls that it holds, and for the rest."""
+"""After SIGTERM a process is given ten seconds: for the calls that it holds, and for the rest,
+which has what these leave."""
 
 _CHECKPOINT_SECONDS: Final = 0.25
 """200 calls a second write about 2,000 pages to SQLite's log within that: half as much as a commit
@@ -64,6 +66,7 @@ class PolicyService:
         """Raises StoreError where the database cannot be opened."""
         self.spool.remove_unfinished()
         self._store = Store.open(self.config.db, create=False)
+        self.desks.identity = self._store.identity
         if self.config.reader_db:
             self._reader = _reader(self.config.reader_db)
         own = ""  # the cluster that is decided about
@@ -114,12 +117,13 @@ class PolicyService:
     async def close(self) -> None:
         """End the desks, each after the calls that it holds."""
         self.stopping.set()
+        end = time.monotonic() + _DESKS_SECONDS + _CLOSING_SECONDS
         await self.desks.close(seconds=_DESKS_SECONDS)
         try:
-            async with asyncio.timeout(_CLOSING_SECONDS):
+            async with asyncio.timeout(max(_CLOSING_SECONDS, end - time.monotonic())):
                 await in_own_thread(self._close)
         except TimeoutError:
-            log.warning("the database did not answer, and is left without a word")
+            log.warning("the database, or who is sent traces, did not answer: it is left at that")
 
     def _close(self) -> None:
         if self.follower is not None:

@@ -52,14 +52,16 @@ def _listening(url: URL, *, every: float) -> Iterator[None]:
 
     import psycopg
 
-    options = postgres_options(url)
-    target = url.set(drivername="postgresql").render_as_string(hide_password=False)
+    # As it is read elsewhere: of several servers libpq by itself would take the last one, with its
+    # port as a part of its name.
+    _, named = url.get_dialect()().create_connect_args(url)
+    options = {**postgres_options(url), **named}
     connection: psycopg.Connection[Any] | None = None
     try:
         while True:
             try:
                 if connection is None:
-                    connection = psycopg.connect(target, autocommit=True, **options)
+                    connection = psycopg.connect(**options, autocommit=True)
                     connection.execute(f"LISTEN {CHANNEL}")
                 for _ in connection.notifies(timeout=every, stop_after=1):
                     pass

@@ -26,7 +26,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from policy.store import arrays, bulk, identity
 from policy.store.errors import StoreError, Unavailable, translated
-from policy.store.sqlite_file import SqliteFile
+from policy.store.sqlite_file import FileIdentity, SqliteFile
 from policy.text.system import explained
 
 if TYPE_CHECKING:
@@ -123,17 +123,20 @@ def make_engine(
     checked: bool = False,
     migrating: bool = False,
     repeating: bool = False,
+    file: SqliteFile | None = None,
 ) -> Engine:
     """An engine whose connections carry the settings above; nothing is connected yet.
 
     checked: the file was there for another process; whether it is now, a connection will tell.
     migrating: for schema work, where SQLAlchemy reads the catalogue and wants JSON parsed.
     repeating: the same statements come again and again, with few values each.
+    file: that of `url`, where others are to know which one is opened.
     """
     if url.get_backend_name() == "sqlite":
         if not checked:
             _check_file(url, read_only=read_only, create=create)
-        return _sqlite_engine(url, read_only=read_only, create=create)
+        file = file or SqliteFile(url.database or "", create=create)
+        return _sqlite_engine(url, file, read_only=read_only)
     return _postgres_engine(
         url, read_only=read_only, json_as_text=not migrating, repeating=repeating
     )
@@ -158,10 +161,8 @@ def _let_signals_in() -> int:
     return 0
 
 
-def _sqlite_engine(url: URL, *, read_only: bool, create: bool) -> Engine:
-    named = url.database or ""
-    path = Path(named).absolute()
-    file = SqliteFile(named, create=create)
+def _sqlite_engine(url: URL, file: SqliteFile, *, read_only: bool) -> Engine:
+    path = Path(url.database or "").absolute()
     reading = _reading_mode(path) if read_only else None
 
     def connect() -> sqlite3.Connection:
@@ -290,12 +291,19 @@ class Database:
         create: bool = True,
         checked: bool = False,
         repeating: bool = False,
+        identity: FileIdentity | None = None,
     ) -> None:
-        """As of `make_engine`."""
+        """As of `make_engine`. identity: of the file, as of `SqliteFile`."""
         self.url = url
         self.read_only = read_only
+        self._file = SqliteFile(url.database or "", create=create, identity=identity)
         self.engine = make_engine(
-            url, read_only=read_only, create=create, checked=checked, repeating=repeating
+            url,
+            read_only=read_only,
+            create=create,
+            checked=checked,
+            repeating=repeating,
+            file=self._file,
         )
         self._writers = self.engine.execution_options(writes=True)
         self._idle: list[Connection] = []  # a connection that wrote, kept for who writes next
@@ -303,6 +311,11 @@ class Database:
     @property
     def is_sqlite(self) -> bool:
         return self.engine.dialect.name == "sqlite"
+
+    @property
+    def identity(self) -> FileIdentity | None:
+        """Of the file that was opened; None for a server, and before."""
+        return self._file.identity
 
     def connect(self) -> Connection:
         """A connection with one consistent view of the database; closing it rolls back."""

@@ -8,20 +8,32 @@ follow one another in a place would share them and damage both.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypeAlias
 
 from policy.store.errors import Unavailable
 from policy.text.system import explained
+
+FileIdentity: TypeAlias = tuple[int, int]
+"""Device and inode: another file in the same place has others."""
 
 
 class SqliteFile:
     """What the connections of one engine have open; used from any thread."""
 
-    def __init__(self, named: str, *, create: bool) -> None:
-        """named: as the user named it. create: make a new one where there is none yet."""
+    def __init__(self, named: str, *, create: bool, identity: FileIdentity | None = None) -> None:
+        """named: as the user named it. create: make a new one where there is none yet.
+
+        identity: of the file that it has to be; None for the one that is opened first.
+        """
         self._named = named
         self._path = Path(named).absolute()
         self._create = create
-        self._opened: tuple[int, int] | None = None  #: device and inode
+        self._opened = identity
+
+    @property
+    def identity(self) -> FileIdentity | None:
+        """Of the one that was opened; None before."""
+        return self._opened
 
     def mode(self) -> str:
         """How a connection that may write opens it: a new one is made once, never in its place."""
@@ -43,7 +55,7 @@ class SqliteFile:
                 " they belong to the old one",
             )
 
-    def _found(self) -> tuple[int, int]:
+    def _found(self) -> FileIdentity:
         try:
             status = self._path.stat()
         except FileNotFoundError:

@@ -13,6 +13,7 @@ from policy.store.connection import Database, parse_url
 from policy.store.faces import OneView, Transactions
 from policy.store.read import sql
 from policy.store.read.sql import SqlResult
+from policy.store.sqlite_file import FileIdentity
 
 # A room is loaded when it is entered: who reads a list does not load what verifies or writes.
 if TYPE_CHECKING:
@@ -82,14 +83,25 @@ class Store(Rooms):
         return cls(database)
 
     @classmethod
-    def opened_elsewhere(cls, url: str, *, repeating: bool = False) -> Self:
+    def opened_elsewhere(
+        cls, url: str, *, identity: FileIdentity | None = None, repeating: bool = False
+    ) -> Self:
         """A database that another process has opened, and with it checked: not connected yet.
 
-        repeating: the same statements come again and again, with few values each. Raises StoreError
-        for a name that is none.
+        identity: that of the other process, so that both have the same file. repeating: the same
+        statements come again and again, with few values each. Raises StoreError for a name that is
+        none.
         """
-        database = Database(parse_url(url), create=False, checked=True, repeating=repeating)
-        return cls(database)
+        return cls(
+            Database(
+                parse_url(url), create=False, checked=True, repeating=repeating, identity=identity
+            )
+        )
+
+    @property
+    def identity(self) -> FileIdentity | None:
+        """Tells the file that is open from others in its place; None for a server."""
+        return self._database.identity
 
     def connect(self) -> None:
         """Have a connection ready, for which what comes first would wait. Raises StoreError."""

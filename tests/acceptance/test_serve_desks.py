@@ -16,12 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from policy.manifests import from_dicts
+from policy.server.extender.desk import Desk
 from policy.server.extender.spool import Spool, SpooledCall
-from policy.store import Store
+from policy.store import EnvironmentRow, Store
+from policy.store.read.face import ReadFace
 from tests.support import serving
+from tests.support.recording import recorder_of
 from tests.support.serving import Serving, children
 from tests.support.tried import Kind, Tried
 
@@ -338,6 +342,23 @@ def test_a_file_that_is_moved_is_not_written(sqlite_url: str, tmp_path: Path) ->
     assert found == [("shop/other", ""), ("shop/high", "the database could not take it")]
 
 
+def test_a_process_that_starts_later_writes_no_other_file(sqlite_url: str, tmp_path: Path) -> None:
+    """It is started by the first call, after the file that the service has open was replaced."""
+    path, other = Path(sqlite_url), tmp_path / "other.db"
+    other.write_bytes(path.read_bytes())
+    before = other.read_bytes()
+    with served(sqlite_url, tmp_path, "--extender-mode", "enforce", environment="") as service:
+        service.ready()
+        other.replace(path)
+        answer = service.post("/extender/prod/preempt", a_call("high"))
+        assert (answer.status_code, answer.json()) == (200, {"NodeNameToMetaVictims": {}})
+        assert len(children(service.process.pid)) == 1
+        log = service.log.read_text()
+        assert service.stop() == 0
+    assert f"no calls for `prod` are decided: another file is in the place of `{path}`" in log
+    assert path.read_bytes() == before
+
+
 def test_a_command_line_shows_no_database(sqlite_url: str, tmp_path: Path) -> None:
     """Any user of the machine may read it, and a URL may hold a password."""
     with served(sqlite_url, tmp_path) as service:
@@ -366,6 +387,22 @@ def test_a_service_that_no_scheduler_calls_has_one_process(sqlite_url: str, tmp_
         call = store.read.decision(row.id).served
         assert call is not None
         assert (row.preemptor, call.failure) == ("shop/high", "")
+
+
+def test_a_process_that_stands_still_is_not_called_ready(sqlite_url: str, tmp_path: Path) -> None:
+    """Its own last words said that it was; it is again when something is heard of it."""
+    ready = 'policy_environment_ready{environment="prod"} '
+    with served(sqlite_url, tmp_path, "--deadline", 1) as service:
+        service.ready()
+        pid = decider(service)
+        os.kill(pid, signal.SIGSTOP)
+        assert service.preempt(a_call("high")) == {"n0": ["uid-low"]}
+        found = service.get("/readyz").status_code, ready + "0.0" in service.get("/metrics").text
+        os.kill(pid, signal.SIGCONT)
+        service.ready()
+        log = service.log.read_text()
+        assert (found, ready + "1.0" in service.get("/metrics").text) == ((503, True), True)
+    assert "not ready: the process that decides stands still" in log
 
 
 @pytest.mark.parametrize("environment", ["prod", ""])
@@ -498,6 +535,65 @@ def test_an_environment_without_rules_is_its_own_affair(database_url: str, tmp_p
         assert list((tmp_path / "policy-spool").iterdir()) == []
     finally:
         assert service.stop() == 0
+
+
+def test_a_spool_that_cannot_be_written_ends_no_desk(sqlite_url: str, tmp_path: Path) -> None:
+    """A call of an environment without rules cannot be let go of; with rules it is recorded."""
+    made(sqlite_url, "empty2")
+    folder = tmp_path / "policy-spool"
+    folder.mkdir()
+    calls = folder / f"{serving.NOW_MS}-2-x.calls"
+    calls.write_bytes(msgspec.msgpack.encode([spooled("empty2"), spooled("empty2", pod="other")]))
+    in_the_way = folder / f"{serving.NOW_MS}-1-x.calls"  # the name when one of them is done
+    in_the_way.mkdir()
+    with served(sqlite_url, tmp_path) as service:
+        service.ready()
+        refusal = "spooled calls of `empty2` are not recorded: "
+        until(lambda: refusal in service.log.read_text(), "the log does not say it")
+        with Store.open(sqlite_url) as store:
+            serving.activate(store, "kube-1.35", environment="empty2")
+        ready = 'policy_environment_ready{environment="empty2"} 1.0'
+        until(lambda: ready in service.get("/metrics").text, "nothing is decided")
+        in_the_way.rmdir()
+        until(lambda: list(folder.iterdir()) == [], "they stay in the spool")
+        assert (service.log.read_text().count(refusal), service.stop()) == (1, 0)
+    with Store.open(sqlite_url) as store:
+        found = [(row.preemptor, row.environment) for row in store.read.decisions("default")]
+    assert found == [("shop/other", "empty2"), ("shop/high", "empty2")]
+
+
+def test_a_database_that_goes_during_a_look_ends_no_desk(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is gone after it said that there is no such environment, and before it names those."""
+    path, away = Path(sqlite_url), tmp_path / "away.db"
+    named = ReadFace.environments
+
+    def gone(read: ReadFace) -> list[EnvironmentRow]:
+        path.rename(away)
+        return named(read)
+
+    monkeypatch.setattr(ReadFace, "environments", gone)
+    with Store.open(sqlite_url) as store, recorder_of(store) as recorder:
+        desk = Desk(
+            store,
+            "later",
+            clock=lambda: serving.NOW_MS,
+            recorder=recorder,
+            spool=Spool(tmp_path / "spool"),
+            poll_seconds=0.05,
+            ending=threading.Event(),
+        )
+        desk.open()
+        until(lambda: "is gone" in desk.problem, "it does not look again")
+        away.rename(path)
+        monkeypatch.undo()
+        until(lambda: desk.missing, "it does not say that there is none")
+        made(sqlite_url, "later")
+        with Store.open(sqlite_url) as other:
+            serving.activate(other, "kube-1.35", environment="later")
+        until(lambda: desk.problem == "", "it stays as it was")
+        assert (desk.missing, desk.close(seconds=60)) == (False, True)
 
 
 def test_calls_of_an_environment_without_rules_do_not_stay_in_the_spool(

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import create_engine, text
+from sqlalchemy.engine import make_url
 
 from policy.manifests import from_dicts
 from policy.server.extender.desk import Desk
 from policy.server.extender.spool import Spool
 from policy.store import Store
-from policy.store.announcing import CHANNEL
+from policy.store.announcing import CHANNEL, news
+from policy.store.connection import parse_url
 from tests.support import serving
 from tests.support.recording import recorder_of
 
@@ -114,6 +116,29 @@ def test_what_was_not_announced_is_found_by_looking(postgres_url: str, tmp_path:
             revision = written_by_another(postgres_url, f"lost-{number}")
             wait_for(partial(knows, found, revision), "the state stayed")
         wait_for(lambda: listeners(postgres_url, end=False) == 1, "nothing listens again")
+
+
+def test_announcements_are_heard_of_several_servers(postgres_url: str) -> None:
+    """The URL names them as docs/service.md has it; one that is away is passed over."""
+    at = make_url(postgres_url)
+    servers = ["127.0.0.1:9", f"{at.query['host']}:5432"]
+    url = parse_url(at.set(query={"host": servers}).render_as_string(hide_password=False))
+    stopping, items = threading.Event(), 0
+
+    def listen() -> None:
+        nonlocal items
+        for _ in news(url, stopping, every=0.2):
+            items += 1
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    try:
+        wait_for(lambda: items > 3, "it does not look")
+        found = listeners(postgres_url, end=False)
+    finally:
+        stopping.set()
+        thread.join(60)
+    assert found == 1
 
 
 def test_announcements_that_come_together_are_few_items(postgres_url: str) -> None:

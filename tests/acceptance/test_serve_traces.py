@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -23,6 +24,7 @@ class Collector:
     """Takes spans as a collector does."""
 
     def __init__(self) -> None:
+        self.seconds = 0.0  #: that it takes to answer
         self.spans: list[Span] = []
         self.services: set[str] = set()
         collector = self
@@ -39,6 +41,7 @@ class Collector:
                             collector.services.add(attribute.value.string_value)
                     for scope in resource.scope_spans:
                         collector.spans.extend(scope.spans)
+                time.sleep(collector.seconds)
                 self.send_response(200)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
@@ -100,6 +103,20 @@ def test_a_call_is_a_trace_of_three_spans(
     )
     others = {span.name for span in collector.spans if span.trace_id.hex() != _CALLER}
     assert others == {"GET /api/v1/decisions/{id}"}
+
+
+def test_a_service_ends_when_its_traces_are_taken(
+    tmp_path: Path,
+    sqlite_template: Path,
+    collector: Collector,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also by a collector that takes its time, which is no fault of the database."""
+    collector.seconds = 2.5
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+    log = served(tmp_path, sqlite_template).read_text()
+    warned = [line for line in log.splitlines() if "WARNING" in line and "not ready" not in line]
+    assert (warned, len(collector.spans)) == ([], 4)
 
 
 def test_nothing_is_sent_where_traces_are_off(

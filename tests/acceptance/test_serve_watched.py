@@ -7,14 +7,21 @@ import re
 import shutil
 import socket
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
+import httpx
 import psycopg
 import pytest
+import uvicorn
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
+from policy.server import protocol
+from policy.server.protocol import Protocol
 from policy.server.security.tokens import Role, TokenFile
 from tests.acceptance.test_serve_broken import until
 from tests.support import serving
@@ -65,7 +72,7 @@ def test_a_database_that_stands_still_is_said_to(wire: BrokenWire, tmp_path: Pat
         older = figures(service, "policy_state_age_seconds")
         assert (older.keys(), older[PROD] > ages[PROD]) == (ages.keys(), True)
         assert service.stop() == 0
-        assert "the database stands still: the process ends" in service.log.read_text()
+        assert "mostly the database, stands still: the process ends" in service.log.read_text()
     assert "no calls for `prod` are decided: decisions are not recorded in time" in (
         service.log.read_text()
     )
@@ -152,6 +159,54 @@ def test_connections_without_requests_keep_nobody_out(
         known.sendall(request)
         assert known.recv(4096).startswith(b"HTTP/1.1 200")
     assert service.stop() == 0
+
+
+@contextmanager
+def crowded(limit: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """The port of a server with room for so many connections.
+
+    It answers without reading a body, and `/large` with more than the system keeps for a client.
+    """
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        body = b"x" * (32 << 20 if scope["path"] == "/large" else 1)
+        await Response(body)(scope, receive, send)
+
+    monkeypatch.setattr(protocol, "_CONNECTIONS", limit)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = uvicorn.Server(
+            uvicorn.Config(
+                app, http=Protocol, lifespan="off", log_config=None, timeout_graceful_shutdown=1
+            )
+        )
+        thread = threading.Thread(target=server.run, args=[[listener]])
+        thread.start()
+        yield listener.getsockname()[1]
+        server.should_exit = True
+        thread.join(60)
+    assert not thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    "request_of_each",
+    [
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n",
+        b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /large HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+    ],
+    ids=["a body that does not come", "an answer that is not taken", "the last one of a client"],
+)
+def test_halves_of_requests_keep_nobody_out(
+    request_of_each: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever sends them needs no token."""
+    with crowded(3, monkeypatch) as port, ExitStack() as stack:
+        for _ in range(3):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            client.sendall(request_of_each)
+            assert client.recv(4).startswith(b"HTTP")
+        url = f"http://127.0.0.1:{port}/"
+        assert [httpx.get(url, timeout=60).text for _ in range(5)] == ["x"] * 5
 
 
 def test_nobody_is_let_in_without_the_file_of_tokens(tmp_path: Path, sqlite_template: Path) -> None:

@@ -6,10 +6,20 @@ from collections.abc import Sequence
 
 import pytest
 
+from policy.cluster.objects import PodAffinityTerm
 from policy.decision.model import Decision, OfferedNode
 from policy.preemption.decide import decide
 from policy.rules import RuleSet
-from tests.support.builders import Builder, a_node, a_pdb, a_pod, rule_set, snapshot
+from tests.support.builders import (
+    HOSTNAME,
+    Builder,
+    a_node,
+    a_pdb,
+    a_pod,
+    rule_set,
+    selector,
+    snapshot,
+)
 
 HIGH = a_pod("high").priority(100).cpu(2)
 
@@ -180,6 +190,21 @@ def test_room_that_is_being_made_is_no_room_of_others(
     first = a_pod("first").priority(100).cpu(1).nominated_to("n1")
     found = offered(node, first, HIGH, offer={"n1": offer})
     assert told(found) == (("no-candidate", None, [], why) if why else ("preempt", "n1", offer, {}))
+
+
+def test_an_affinity_is_not_met_by_a_promise_alone() -> None:
+    """The pod that it is to is nominated to n1 as well, and may never come."""
+    web = PodAffinityTerm(label_selector=selector(app="web"), topology_key=HOSTNAME)
+    node = a_node("n1").cpu(4).running(low("a"))
+    elsewhere = a_node("n2").cpu(1).running(a_pod("web").labelled(app="web"))
+    first = a_pod("first").priority(100).cpu(1).labelled(app="web").nominated_to("n1")
+    found = offered(node, elsewhere, first, HIGH.affine_to(web), offer={"n1": ["a"]})
+    assert told(found) == (
+        "no-candidate",
+        None,
+        [],
+        {"n1": "the room is promised to a nominated pod"},
+    )
 
 
 def test_the_higher_count_of_violations_counts() -> None:

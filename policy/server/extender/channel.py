@@ -9,6 +9,7 @@ import msgspec
 
 from policy.server.extender import frames
 from policy.server.extender.wire import PreemptRequest
+from policy.store.sqlite_file import FileIdentity
 from policy.typed import prepared
 
 
@@ -28,6 +29,7 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The first message: what the desks work with. It has what no command line may show."""
 
     db: str
+    identity: FileIdentity | None  #: of the database's file, which is the one of the service
     spool: str
     poll_seconds: float
     environment: str  #: whose desk is opened at once beside those of spooled calls; "" for none

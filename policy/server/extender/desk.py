@@ -11,9 +11,9 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from enum import Enum
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -306,7 +306,10 @@ class Desk:
 
     @property
     def _nothing_waits(self) -> bool:
-        return next(iter(self._spool.waiting(self._environment)), None) is None
+        """Is there no spooled call with which to try? In a folder that cannot be read is none."""
+        with suppress(OSError):  # which the log has by now
+            return next(iter(self._spool.waiting(self._environment)), None) is None
+        return True
 
     def _serve_again(self) -> None:
         """Decide once more what was decided on a state that others had changed by then."""
@@ -407,16 +410,21 @@ class Desk:
         """Is there no such environment? A call is also kept for one that could not be looked up."""
         if not isinstance(exc, NotFound):
             return False
-        return self._environment not in {row.name for row in self._store.read.environments()}
+        try:
+            there = {row.name for row in self._store.read.environments()}
+        except StoreError:  # away by now: whoever looks next will know
+            return False
+        return self._environment not in there
 
     def _let_go(self, reason: NoActiveRules | NotFound) -> None:
         """Keep no spooled call of an environment without rules: none of them can be judged.
 
         They were spooled while the database did not even say that there are none.
         """
-        for waiting in self._spool.waiting(self._environment):
-            log.warning("a spooled call is in no record: %s", reason)
-            self._spool.done(waiting)
+        with self._at_the_spool():
+            for waiting in self._spool.waiting(self._environment):
+                self._spool.done(waiting)
+                log.warning("a spooled call is in no record: %s", reason)
 
     def _record_spooled(self, decider: Decider) -> None:
         """Record the calls that wait in the spool, as long as no scheduler waits for an answer.
@@ -425,8 +433,7 @@ class Desk:
         written no calls that are to be decided. Raises StoreError where the database is away,
         Contended.
         """
-        problem = ""
-        try:
+        with self._at_the_spool():
             for waiting in self._spool.waiting(self._environment):
                 try:
                     self._record_late(decider, waiting)
@@ -437,6 +444,13 @@ class Desk:
                     log.exception("a spooled call cannot be recorded; it is kept in `%s`", kept)
                 if not self._calls.empty() or self._stopping.is_set():
                     break
+
+    @contextmanager
+    def _at_the_spool(self) -> Iterator[None]:
+        """What the folder does not allow ends the block, not the desk; the log says it once."""
+        problem = ""
+        try:
+            yield
         except OSError as exc:
             problem = str(exc)
         if problem and problem != self._spool_problem:

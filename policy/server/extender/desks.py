@@ -13,16 +13,20 @@ import time
 from asyncio import StreamWriter
 from typing import Final, NamedTuple
 
+import msgspec
+
 from policy.server.extender import channel
 from policy.server.extender.channel import Answered, BodyNeeded, Call, Failed, GivenUp, Status
 from policy.server.extender.child import DESKS, Child, start
 from policy.server.extender.wire import BadRequest
 from policy.server.http import Failure, in_own_thread, unforeseen
 from policy.server.tracing import Trace
+from policy.store.sqlite_file import FileIdentity
 
 log = logging.getLogger("policy.server")
 
 _LOADING: Final = "the state is being loaded"
+_STANDS_STILL: Final = "the process that decides stands still"
 _LARGEST_PART: Final = 1 << 20
 """Of answers that are read before those before them are taken."""
 _EXIT_SECONDS: Final = 1.0
@@ -66,6 +70,9 @@ class Desks:
     ) -> None:
         """child: the process, where it was started by now."""
         self._db, self._spool, self._poll_seconds = db, spool, poll_seconds
+        #: of the database's file, set once the service has opened that: the process may begin much
+        #: later, when another file may be in its place
+        self.identity: FileIdentity | None = None
         self._child = child
         self.begun = False  #: has the process what it works with?
         self._writer: StreamWriter | None = None
@@ -77,6 +84,8 @@ class Desks:
         self._statuses: dict[str, Status] = {}
         self._expected: set[str] = set()  #: environments that the service knows
         self.lost = False  #: has the process ended by itself?
+        self._heard = 0  #: messages from it, by now
+        self._silent = False  #: was there none for as long as a call may take, though one was due?
 
     def start(self, environment: str = "") -> None:
         """Let the process begin. environment: whose state it loads at once. Raises OSError."""
@@ -84,7 +93,11 @@ class Desks:
         if environment:
             self._expect(environment)
         begin = channel.Begin(
-            db=self._db, spool=self._spool, poll_seconds=self._poll_seconds, environment=environment
+            db=self._db,
+            identity=self.identity,
+            spool=self._spool,
+            poll_seconds=self._poll_seconds,
+            environment=environment,
         )
         child.socket.sendall(channel.frame(begin))
         self.begun = True
@@ -196,7 +209,10 @@ class Desks:
     @property
     def statuses(self) -> list[Status]:
         """How each desk is."""
-        return list(self._statuses.values())
+        found = list(self._statuses.values())
+        if self._silent:  # what it said last may be no longer so
+            return [msgspec.structs.replace(one, problem=_STANDS_STILL) for one in found]
+        return found
 
     # --- on the event loop ------------------------------------------------------------------------
 
@@ -222,9 +238,13 @@ class Desks:
         What is being committed is the answer, if it can be known within as long again.
         """
         self._send(channel.GiveUp(), number=number)
-        asyncio.get_running_loop().call_later(
-            seconds, self._settle, number, GivenUp(sure=False), b""
-        )
+        asyncio.get_running_loop().call_later(seconds, self._suppose, number, self._heard)
+
+    def _suppose(self, number: int, heard: int) -> None:
+        """Nothing was said of the call in all that time. heard: messages at its beginning."""
+        if number in self._waiting:
+            self._settle(number, GivenUp(sure=False), b"")
+            self._silent = self._heard == heard
 
     def _settle(self, number: int, reply: Answered | Failed | GivenUp | None, body: bytes) -> None:
         waiting = self._waiting.get(number)
@@ -235,6 +255,8 @@ class Desks:
         try:
             while True:
                 message, number, body = await channel.arrived(reader)
+                self._heard += 1
+                self._silent = False
                 if isinstance(message, Status):
                     self._hear(message)
                 elif isinstance(message, BodyNeeded):

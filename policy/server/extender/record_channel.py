@@ -17,6 +17,7 @@ from policy.server.extender import frames
 from policy.store.model.decisions import Recorded, ServedCall
 from policy.store.record.keys import WriteKey
 from policy.store.record.rule_sets import RuleSetText
+from policy.store.sqlite_file import FileIdentity
 from policy.typed import prepared
 
 # --- to the recorder ------------------------------------------------------------------------------
@@ -26,6 +27,7 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The first message: the database. No command line may show its URL."""
 
     db: str
+    identity: FileIdentity | None  #: of its file
 
 
 class DecidedCall(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -33,6 +33,7 @@ from policy.server.extender.record_channel import (
 from policy.store import StoreError
 from policy.store.errors import AlreadyWritten, Unavailable
 from policy.store.model.decisions import Recorded
+from policy.store.sqlite_file import FileIdentity
 
 log = logging.getLogger("policy.server")
 
@@ -64,10 +65,13 @@ class Recorder:
         to_recorder: socket.socket,
         *,
         db: str,
+        identity: FileIdentity | None = None,
         lost: Callable[[], None],
         told: Callable[[], None] = lambda: None,
     ) -> None:
-        """to_recorder: to `recording.work`. lost: called where that ended by itself.
+        """to_recorder: to `recording.work`. identity: of the database's file.
+
+        lost: called where that process ended by itself.
 
         told: called when the futures of a transaction are done, all of them.
         """
@@ -78,7 +82,7 @@ class Recorder:
         self._numbers = count(1)
         self._sending = threading.Lock()
         self._calls: dict[int, _WaitingCall] = {}  #: by number
-        self._send(Begin(db=db))
+        self._send(Begin(db=db, identity=identity))
         self._listener = threading.Thread(target=self._listen, name="recorded", daemon=True)
         self._listener.start()
 
@@ -164,10 +168,18 @@ def _failure(
 class RecordingProcess:
     """A process that records, and its end."""
 
-    def __init__(self, *, db: str, told: Callable[[], None] = lambda: None) -> None:
-        """told: as of a `Recorder`. Raises OSError."""
+    def __init__(
+        self,
+        *,
+        db: str,
+        identity: FileIdentity | None,
+        told: Callable[[], None] = lambda: None,
+    ) -> None:
+        """As of a `Recorder`. Raises OSError."""
         self._child: Child = start(RECORDER)
-        self.recorder: Final = Recorder(self._child.socket, db=db, lost=self._end, told=told)
+        self.recorder: Final = Recorder(
+            self._child.socket, db=db, identity=identity, lost=self._end, told=told
+        )
 
     def close(self) -> None:
         """End it, when all is recorded that is to be."""

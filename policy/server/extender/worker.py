@@ -82,7 +82,7 @@ class _Worker:
     def __init__(self, to_service: socket.socket, begin: channel.Begin) -> None:
         self._to_service = to_service
         self._poll_seconds = begin.poll_seconds
-        self._store = Store.opened_elsewhere(begin.db)
+        self._store = Store.opened_elsewhere(begin.db, identity=begin.identity)
         self._spool = Spool(Path(begin.spool))
         self._desks: dict[str, Desk] = {}
         #: that have no answer yet, by number
@@ -90,7 +90,7 @@ class _Worker:
         self._answers: deque[tuple[int, Trace, Future[Said]]] = deque()
         self._statuses: dict[str, channel.Status] = {}  #: as they were sent
         self._lock = threading.Lock()
-        self._recording = RecordingProcess(db=begin.db, told=self._send)
+        self._recording = RecordingProcess(db=begin.db, identity=begin.identity, told=self._send)
         self.ending = threading.Event()
         if begin.environment:
             self._desk(begin.environment)
