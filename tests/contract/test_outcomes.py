@@ -16,6 +16,7 @@ from policy.store import PruneScope, Store, TamperKind
 from policy.store.journal import StoreJournal
 from policy.store.read.evictions import Range
 from policy.store.read.history import Moment
+from tests.contract.plans import plan, statements
 from tests.contract.test_ledger import tampering
 from tests.support.builders import NOW_MS, PodBuilder, a_node, a_pod, objects
 
@@ -114,6 +115,15 @@ def test_outcomes_are_counted_as_lists_find_them(decided: Store) -> None:
         ([("preempt", 1)], {"preempt": 1, "not-carried-out": 0}),
         ([("not-carried-out", 1)], {"preempt": 0, "not-carried-out": 1}),
     ]
+
+
+def test_decisions_that_were_not_carried_out_are_found_from_these(decided: Store) -> None:
+    """Not from all decisions, of which there may be a million."""
+    with statements(decided) as sent:
+        decided.read.outcomes_within(since_ms=NOW_MS, until_ms=NOW_MS + SECOND)
+    (asked,) = (one for one in sent if "decision_outcomes" in one[0])
+    steps = plan(decided, *asked)
+    assert not [step for step in steps if "SCAN decisions" in step or "on decisions " in step]
 
 
 def test_a_preemption_that_was_not_carried_out_leaves_history_views_and_reports(

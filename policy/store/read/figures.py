@@ -342,7 +342,8 @@ def outcomes_within(
     d, x = DECISIONS.c, DECISION_OUTCOMES.c
     query = (
         select(d.outcome, func.count())
-        .join(DECISION_OUTCOMES, (x.decision_id == d.id) & (x.position == WHOLE))
+        # From the few of these to their decisions: a join may be made from all decisions.
+        .where(d.id.in_(select(x.decision_id).where(x.position == WHOLE)))
         .where(d.now_ms >= since_ms, d.now_ms < until_ms, ~d.hypothetical)
         .where(*in_question(connection, cluster, d.cluster_id))
         .group_by(d.outcome)
