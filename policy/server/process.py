@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
+import resource
 import signal
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -30,6 +33,11 @@ log = logging.getLogger("policy.server")
 _GRACE_SECONDS: Final = 9
 _THREADS_SECONDS: Final = 0.5
 """For what they did when everything else had ended."""
+_HANDSHAKE_SECONDS: Final = 10
+"""A client that has not made TLS with the service by then is disconnected."""
+_FILES: Final = 10_000
+"""Open at once, where the system allows it: connections without TLS yet are not counted with the
+others, and a shell gives 1,024 for all."""
 _RENEWAL_TICKS: Final = 10
 """Tenths of a second between two looks at the files of the certificate."""
 
@@ -49,6 +57,11 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         if self.certificate is not None:
             self.config.ssl = self.certificate.context
+            # uvicorn has no setting for it, and asyncio gives a minute.
+            loop: Any = asyncio.get_running_loop()
+            loop.create_server = partial(
+                loop.create_server, ssl_handshake_timeout=_HANDSHAKE_SECONDS
+            )
         try:
             await super().startup(sockets=sockets)
         except SystemExit as exc:
@@ -112,6 +125,7 @@ def server_of(config: Config, child: Child | None = None) -> _Server:
             app,
             host=config.host,
             port=config.port,
+            loop="asyncio",
             http=Protocol,
             ws="none",
             lifespan="on",
@@ -133,6 +147,10 @@ def run(config: Config, child: Child | None = None) -> bool:
     interpreter.prepare()
     # Until it is handled, and at the end: it ends no service.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+    if soft != resource.RLIM_INFINITY:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
     server = server_of(config, child)
     server.run()
     wanted = server.started and not server.service.desks.lost

@@ -5,11 +5,14 @@ from __future__ import annotations
 import html
 import os
 import re
+import resource
 import shutil
 import signal
+import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
@@ -39,6 +42,17 @@ def db(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> str:
     return serving.filled(path)
 
 
+@contextmanager
+def few_files() -> Iterator[None]:
+    """What is started meanwhile may open 1,024 files at first, as in most shells."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 1024), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 @pytest.fixture(scope="module")
 def service(
     db: str, secret: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory
@@ -48,13 +62,14 @@ def service(
     own.cert_chain_pems[0].write_to_path(folder / "tls.crt")
     own.private_key_pem.write_to_path(folder / "tls.key")
     AUTHORITY.cert_pem.write_to_path(folder / "ca.crt")
-    started = serving.serve(
-        db,
-        folder,
-        *("--tokens", secret[0]),
-        *("--tls-cert", folder / "tls.crt", "--tls-key", folder / "tls.key"),
-        *("--client-ca", folder / "ca.crt"),
-    )
+    with few_files():
+        started = serving.serve(
+            db,
+            folder,
+            *("--tokens", secret[0]),
+            *("--tls-cert", folder / "tls.crt", "--tls-key", folder / "tls.key"),
+            *("--client-ca", folder / "ca.crt"),
+        )
     yield started
     assert started.stop() == 0
     assert "Traceback" not in started.log.read_text()
@@ -114,6 +129,18 @@ def test_a_shared_address_keeps_its_query_through_the_login(
 def test_without_tls_there_is_no_answer(service: Serving) -> None:
     with httpx.Client() as plain, pytest.raises(httpx.TransportError):
         plain.get(service.url.replace("https:", "http:") + "/healthz")
+
+
+def test_connections_without_tls_are_closed_and_keep_nobody_out(service: Serving) -> None:
+    """However many say nothing: they are gone after ten seconds, and files are left meanwhile."""
+    host, _, port = service.url.removeprefix("https://").partition(":")
+    with ExitStack() as opened, client() as known:
+        silent = [socket.create_connection((host, int(port)), timeout=30) for _ in range(1100)]
+        for one in silent:
+            opened.enter_context(one)
+        assert known.get(service.url + "/healthz").status_code == 200
+        assert {one.recv(1) for one in silent} == {b""}
+        assert known.get(service.url + "/healthz").status_code == 200
 
 
 def test_a_certificate_calls_the_extender_and_nothing_else(service: Serving, db: str) -> None:
