@@ -14,9 +14,9 @@ ASKED = (
     "  help: name one with `--cluster`: `eu`, `us`\n"
 )
 LOOKING = [
-    ["run", "--dry-run"],
-    ["preempt", "shop/high", "--dry-run"],
-    ["what-if", "shop/high"],
+    ["run", "--dry-run", "--now", NOW],
+    ["preempt", "shop/high", "--dry-run", "--now", NOW],
+    ["what-if", "shop/high", "--now", NOW],
     ["compare", "--rules", "kube-1.28"],
     ["replay", "--all"],
     ["report", "thrash", "--part", "workloads"],
@@ -26,7 +26,7 @@ LOOKING = [
     ["state", "revisions"],
     ["env", "create", "prod"],
     ["batch", "run", "--dry-run", "--now", NOW],
-    ["batch", "what-if", "--remove-node", "n1"],
+    ["batch", "what-if", "--remove-node", "n1", "--now", NOW],
     ["batch", "replay", "--all"],
     ["simulate", "--from-record", "--rules", "kube-1.28", "--dry-run"],
 ]
