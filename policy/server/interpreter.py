@@ -34,7 +34,7 @@ def _let_others_finish() -> None:
     """Interrupt no process that computes: on few cores that is another one of this service.
 
     A decision that is interrupted for what has just come finds its data in the caches no more. On
-    two cores, of which calls take two thirds, the slowest hundredth takes a third less time so.
+    two cores under load it was so three times a call, and took a quarter more of their time.
     """
     if not hasattr(os, "SCHED_BATCH"):  # Linux alone has it
         return

@@ -249,7 +249,7 @@ def test_the_newest_of_a_pod_in_one_cluster(
 
 
 def test_rules_to_compare_with_have_to_be_one(policy: Policy) -> None:
-    """Who names none is told for which clusters, and between which environments it is open."""
+    """The message names the clusters, and the environments of which one has to be chosen."""
     assert policy("import", "--cluster", "single", *files("single")).status == 0
     none = policy("report", "observed")
     for name in ("a", "b"):

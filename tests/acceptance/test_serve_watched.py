@@ -106,7 +106,7 @@ def test_calls_that_cannot_be_recorded_are_not_decided(
 
 
 def test_connections_that_were_ended_are_made_anew(wire: BrokenWire, tmp_path: Path) -> None:
-    """As where the server was restarted: nobody who reads afterwards need know of it."""
+    """As where the server was restarted: what is read afterwards is answered."""
     service = started(wire.url, tmp_path)
     pages = ("/readyz", "/decisions", "/api/v1/ledger")
     assert [service.get(page).status_code for page in pages] == [200] * 3

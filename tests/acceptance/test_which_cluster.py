@@ -69,7 +69,7 @@ def test_of_several_one_has_to_be_named(
 def test_default_among_several_is_taken_and_said(
     policy: Policy, eu: None, dump: Path, command: list[str]
 ) -> None:
-    """Nobody takes figures of one cluster for those of all."""
+    """Figures of one cluster are not taken for those of all."""
     assert policy("import", dump).status == 0
     said = "cluster `default` is meant; `--cluster` names another one: `eu`\n"
     silent = policy(*command, "--cluster", "eu")
