@@ -190,7 +190,7 @@ def command(
     _warn_of_strays(result.stray)
     if before and cluster not in before and result.new_revision:
         others = session.listed(before)
-        output.say(f"cluster {cluster} is new in this database, beside {others}")
+        output.say(f"cluster `{cluster}` is new in this database, beside {others}")
     return Exit.OK
 
 
