@@ -48,7 +48,7 @@ def test_prune_removes_what_the_file_lacks(policy: Policy, dump: Path, database_
     assert done.out.splitlines()[1:] == ["Pod,0,0,1,3"]
 
 
-@pytest.mark.parametrize("name", [".", "..", "eu/..", "./prod"])
+@pytest.mark.parametrize("name", [".", ".."])
 def test_a_cluster_that_no_address_can_name_is_refused(
     policy: Policy, dump: Path, database_url: str, name: str
 ) -> None:
@@ -56,7 +56,7 @@ def test_a_cluster_that_no_address_can_name_is_refused(
     imported = policy("import", dump, "--cluster", name, "--db", database_url)
     policy("import", dump, "--db", database_url)
     created = policy("env", "create", name, "--db", database_url)
-    advice = "`.` and `..` mean folders in addresses, and clients leave them out of these"
+    advice = "it means a folder in addresses, and clients leave it out of them"
     assert [(done.status, done.out, done.err) for done in (imported, created)] == [
         (1, "", f"{what} cannot have the name `{name}`\n  help: {advice}\n")
         for what in ("a cluster", "an environment")

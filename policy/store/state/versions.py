@@ -93,10 +93,10 @@ def require_name(what: str, name: str) -> None:
     """Refuse what cannot be a name. Raises InvalidValue."""
     if not name:
         raise InvalidValue(f"{what} needs a name")
-    if not {".", ".."}.isdisjoint(name.split("/")):
+    if name in (".", ".."):
         raise InvalidValue(
             f"{what} cannot have the name `{name}`",
-            help="`.` and `..` mean folders in addresses, and clients leave them out of these",
+            help="it means a folder in addresses, and clients leave it out of them",
         )
 
 
