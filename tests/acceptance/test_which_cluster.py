@@ -104,6 +104,7 @@ def test_an_import_says_that_its_cluster_is_new_beside_others(
     again = policy("import", dump, "-o", "json")
     assert json.loads(first.out)["cluster"] == "default"
     assert (first.err, again.err) == (
-        "cluster default is at revision 1\ncluster `default` is new in this database, beside `eu`\n",
+        "cluster default is at revision 1\n"
+        "cluster `default` is new in this database, beside `eu`\n",
         "nothing changed: cluster default stays at revision 1\n",
     )
