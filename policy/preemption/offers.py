@@ -306,11 +306,10 @@ def _promised(context: DecisionContext, offered: _Offered) -> Bools:
     nominated = promised if added is None else added.any(axis=1)
     if added is None or not nominated.any():
         return promised
-    where = every[nominated]
+    where, added = every[nominated], added[nominated]
     leaving = pipeline.demand(offered.victims, np.repeat(every, counts))
     sums = np.add.reduceat(leaving, np.cumsum(counts) - counts, axis=0)[nominated]
     left = pipeline.without(pipeline.base[where], sums)
-    added = added[nominated]
     fails = ~pipeline.passes_beside(added, left, where)
     if fails.any():
         short = np.flatnonzero(nominated)[fails]

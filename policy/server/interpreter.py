@@ -21,7 +21,7 @@ def clock_ms() -> int:
 
 
 def prepare() -> None:
-    """At the start of a process, of whose threads there is one yet."""
+    """At the start of a process, before it starts threads."""
     collect_seldom()
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.INFO)
     # What the follower fetches is in its own figures; a line for each request says nothing more.

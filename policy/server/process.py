@@ -147,10 +147,7 @@ def run(config: Config, child: Child | None = None) -> bool:
     interpreter.prepare()
     # Until it is handled, and at the end: it ends no service.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
-    if soft != resource.RLIM_INFINITY:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+    _allow_files()
     server = server_of(config, child)
     server.run()
     wanted = server.started and not server.service.desks.lost
@@ -161,6 +158,14 @@ def run(config: Config, child: Child | None = None) -> bool:
         logging.shutdown()
         os._exit(not wanted)
     return wanted
+
+
+def _allow_files() -> None:
+    """Let the process open as many files as it may need, or as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _stuck() -> bool:
