@@ -30,8 +30,12 @@ from policy.server.service import PolicyService
 
 log = logging.getLogger("policy.server")
 
-_GRACE_SECONDS: Final = 9
-_THREADS_SECONDS: Final = 0.5
+_CALLS_SECONDS: Final = 5.0
+"""After which calls that are still held are answered by `--on-failure`: schedulers may wait longer
+than a process is given to end, which is ten seconds."""
+_GRACE_SECONDS: Final = 7
+"""After which other requests are cut off."""
+_THREADS_SECONDS: Final = 0.3
 """For what they did when everything else had ended."""
 _HANDSHAKE_SECONDS: Final = 10
 """A client that has not made TLS with the service by then is disconnected."""
@@ -76,7 +80,7 @@ class _Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         if self.service.desks.lost:
-            self.service.stopping.set()
+            self.service.stop()
             self.should_exit = True
         hung_up, self._hung_up = self._hung_up, False
         if hung_up:
@@ -87,11 +91,11 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self.service.desks.end_soon()
+        self.service.desks.end_soon(seconds=_CALLS_SECONDS)
         await super().shutdown(sockets=sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self.service.stopping.set()
+        self.service.stop()
         super().handle_exit(sig, frame)
 
     def handle_hangup(self, sig: int, frame: FrameType | None) -> None:

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("policy.server")
 
-_DESKS_SECONDS: Final = 8.0
-_CLOSING_SECONDS: Final = 1.0
-"""After SIGTERM a process is given ten seconds: for the calls that it holds, and for the rest,
-which has what these leave."""
+_END_SECONDS: Final = 9.0
+_CLOSING_SECONDS: Final = 0.7
+"""After SIGTERM a process is given ten seconds. Whatever it holds has to end within so many; the
+last of them are for the store, the spool and the traces."""
 
 _CHECKPOINT_SECONDS: Final = 0.25
 """200 calls a second write about 2,000 pages to SQLite's log within that: half as much as a commit
@@ -60,6 +60,7 @@ class PolicyService:
         )
         self._newest_ms: dict[str, int] = {}  #: by environment, when its state was last changed
         self.stopping = threading.Event()
+        self._ends = 0.0  #: by `time.monotonic`, once it is stopping
         self._keeper = threading.Thread(target=self._keep_log_short, name="log", daemon=True)
 
     def open(self) -> None:
@@ -114,16 +115,25 @@ class PolicyService:
                     log.warning("the database's log could not be copied: %s", exc.message)
                 problem = exc.message
 
+    def stop(self) -> None:
+        """From here on it has to end; `close` ends it."""
+        if not self.stopping.is_set():
+            self._ends = time.monotonic() + _END_SECONDS
+            self.stopping.set()
+
     async def close(self) -> None:
         """End the desks, each after the calls that it holds."""
-        self.stopping.set()
-        end = time.monotonic() + _DESKS_SECONDS + _CLOSING_SECONDS
-        await self.desks.close(seconds=_DESKS_SECONDS)
+        self.stop()
+        await self.desks.close(seconds=max(0.0, self._left - _CLOSING_SECONDS))
         try:
-            async with asyncio.timeout(max(_CLOSING_SECONDS, end - time.monotonic())):
+            async with asyncio.timeout(max(_CLOSING_SECONDS, self._left)):
                 await in_own_thread(self._close)
         except TimeoutError:
             log.warning("the database, or who is sent traces, did not answer: it is left at that")
+
+    @property
+    def _left(self) -> float:
+        return self._ends - time.monotonic()
 
     def _close(self) -> None:
         if self.follower is not None:

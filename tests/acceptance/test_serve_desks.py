@@ -616,3 +616,30 @@ def test_calls_of_an_environment_without_rules_do_not_stay_in_the_spool(
         assert service.log.read_text().count("a spooled call is in no record: environment") == 1
     finally:
         assert service.stop() == 0
+
+
+def test_a_service_ends_in_time_though_a_call_may_take_longer(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    """Ten seconds are given; the call is answered by `--on-failure`, and waits in the spool."""
+    spool = Spool(tmp_path / "policy-spool")
+    given = ("--extender-mode", "enforce", "--deadline", "60")
+    with served(sqlite_url, tmp_path, *given) as service:
+        service.ready()
+        answered: list[dict[str, list[str]]] = []
+        call = threading.Thread(target=lambda: answered.append(service.preempt(a_call("high"))))
+        lock = sqlite3.connect(sqlite_url, isolation_level=None)
+        lock.execute("BEGIN IMMEDIATE")
+        call.start()
+        time.sleep(0.5)
+        service.process.terminate()
+        status = service.process.wait(10)
+        lock.execute("ROLLBACK")
+        lock.close()
+        call.join()
+        assert (status, answered) == (0, [{}])
+        assert "Traceback" not in service.log.read_text()
+    (waiting,) = spool.waiting("prod")
+    assert waiting.call.failure == "no decision was recorded before the service ended"
+    with Store.open(sqlite_url) as store:
+        assert store.read.decisions("default") == []

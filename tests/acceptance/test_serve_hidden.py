@@ -190,3 +190,27 @@ def test_a_digest_is_found_whole_by_who_is_limited(
     seen = service.get("/api/v1/decisions", headers={"Authorization": f"Bearer {tokens['own']}"})
     assert [one["id"] for one in seen.json()["decisions"]] == [number]
     assert (found[0], found[2]) == (200, own[2])
+
+
+@pytest.mark.parametrize(
+    ("address", "name"),
+    [
+        ("/decisions/2?why_not=n1", "why_not"),
+        ("/decisions/99999?rules=kube-1.36", "rules"),
+        ("/observed?rules=kube-1.36", "rules"),
+        ("/observed/1?again=1", "again"),
+        ("/sessions/1?show=effects", "show"),
+        ("/sql?saved=preemptions-by-hour", "saved"),
+    ],
+)
+def test_what_is_not_for_everybody_is_refused_and_not_ignored(
+    service: Serving, tokens: dict[str, str], address: str, name: str
+) -> None:
+    asked = {
+        who: service.get(address, headers={"Authorization": f"Bearer {tokens[who]}"})
+        for who in ("own", "all")
+    }
+    assert asked["own"].status_code == 403
+    told = f"a token that is limited to namespaces may not ask for `{name}`"
+    assert told in asked["own"].text.replace("<code>", "`").replace("</code>", "`")
+    assert asked["all"].status_code in (200, 404)

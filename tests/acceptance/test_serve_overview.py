@@ -240,7 +240,7 @@ def test_what_is_wrong_with_a_filter_is_said_beside_it(
         "workload=shop/web": (400, "`workload`: `shop/web` is not namespace/Kind/name"),
         "origin=observed": (400, "`origin`: not one of `decided`, `extender` or `simulated`"),
         "color=red": (400, "`color`: there is no such parameter"),
-        "node=a&node=b": (400, "`node` is given twice"),
+        "node=a&node=b": (400, "`node`: it is given twice"),
         "cluster=none": (404, "there is no cluster"),
     }
     for query, (status, message) in said.items():

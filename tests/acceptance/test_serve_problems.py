@@ -260,6 +260,7 @@ PROD = '{"environment": "prod", '
         ("/decisions?limit=%205", "", "limit", NO_NUMBER),
         ("/decisions?limit=%2B5", "", "limit", NO_NUMBER),
         ("/decisions?limit=-5", "", "limit", "less than 1"),
+        ("/decisions?node=a&node=b", "", "node", "it is given twice"),
         ("/decisions?after=" + "1" * 5000, "", "after", "a number of too many digits"),
         ("/clusters/default/state?revision=1_0", "", "revision", NO_NUMBER),
     ],

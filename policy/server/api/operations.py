@@ -159,8 +159,7 @@ def query_of(
         if name in beside or (blanks and not value):
             continue
         if name in given:
-            told = f"`{name[:80]}` is given twice"
-            raise Failure(400, "invalid", told, field=name, errors=[])
+            raise _invalid("query", [(name[:80], "it is given twice")])
         given[name] = value
     return _validated(operation.query, given, "query")
 

@@ -64,6 +64,8 @@ class Ending(msgspec.Struct, frozen=True, tag=True):
 class Stop(msgspec.Struct, frozen=True, tag=True):
     """End after the calls that were sent."""
 
+    seconds: float  #: that it may take; then nobody waits for it
+
 
 # --- from the desks -------------------------------------------------------------------------------
 

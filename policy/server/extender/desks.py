@@ -27,9 +27,13 @@ log = logging.getLogger("policy.server")
 
 _LOADING: Final = "the state is being loaded"
 _STANDS_STILL: Final = "the process that decides stands still"
+_BY_END: Final = "before the service ended"
 _LARGEST_PART: Final = 1 << 20
 """Of answers that are read before those before them are taken."""
 _EXIT_SECONDS: Final = 1.0
+_LAST_SECONDS: Final = 1.0
+"""For which it is waited, at the end of the service, whether a call that is given up was just being
+committed."""
 _Reply = tuple[Answered | Failed | GivenUp | None, bytes]
 """What is said of a call, and what is answered; None where the process has ended."""
 
@@ -81,6 +85,7 @@ class Desks:
         self._waiting: dict[int, _WaitingCall] = {}  #: by number
         self._number = 0
         self._closing = False
+        self._cut_short = False  #: are all calls given up, because the service ends?
         self._statuses: dict[str, Status] = {}
         self._expected: set[str] = set()  #: environments that the service knows
         self.lost = False  #: has the process ended by itself?
@@ -152,8 +157,8 @@ class Desks:
             case Answered():
                 return answer, reply.outcome
             case GivenUp():
-                within = f"within {call.seconds * 1000:.0f} ms"
-                said = f"no decision was recorded {within}"
+                by = f"within {call.seconds * 1000:.0f} ms"
+                said = f"no decision was recorded {_BY_END if self._cut_short else by}"
                 raise NoDecision("deadline", said, doubtful=not reply.sure)
             case Failed(kind=channel.BAD_REQUEST):
                 raise BadRequest(reply.text)
@@ -170,10 +175,16 @@ class Desks:
                 raise unforeseen()
         raise NoDecision(reply.kind, reply.text)
 
-    def end_soon(self) -> None:
-        """No call may wait for a newer state any longer."""
+    def end_soon(self, *, seconds: float) -> None:
+        """No call may wait for a newer state any longer, and none at all for more than `seconds`"""
         if self._writer is not None:
             self._send(channel.Ending())
+            asyncio.get_running_loop().call_later(seconds, self._give_all_up)
+
+    def _give_all_up(self) -> None:
+        self._cut_short = True
+        for number in tuple(self._waiting):
+            self._give_up(number, _LAST_SECONDS)
 
     async def close(self, *, seconds: float) -> None:
         """End the process after the calls that it holds, without them where that takes longer."""
@@ -182,7 +193,7 @@ class Desks:
             return
         process = self._child.process
         if self._writer is not None:
-            self._send(channel.Stop())
+            self._send(channel.Stop(seconds=seconds))
         else:
             process.kill()  # the service never listened: no call is held
             self._child.socket.close()

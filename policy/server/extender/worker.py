@@ -40,8 +40,10 @@ log = logging.getLogger("policy.server")
 _AT_ONCE_BYTES: Final = 256 << 10
 """Read together. To read is a call of the system, after which the thread that decides is waited
 for: what came during a decision is a few calls."""
-_CLOSING_SECONDS: Final = 7.5
-"""The service is given ten seconds, and has to end after this process."""
+_CLOSING_SECONDS: Final = 0.5
+"""For the process that records and the store, once the desks have ended."""
+_ALONE_SECONDS: Final = 8.0
+"""For all of it where the service is gone."""
 
 
 def main() -> int:
@@ -67,12 +69,12 @@ def main() -> int:
                 case channel.Ending():
                     worker.ending.set()
                 case channel.Stop():
-                    break
+                    worker.close(seconds=message.seconds)
+                    return 0
             del received, message, body  # the last one is not kept until the next one comes
-        else:
-            # The service is gone, and with it everybody who waits.
-            worker.abandon()
-        worker.close()
+        # The service is gone, and with it everybody who waits.
+        worker.abandon()
+        worker.close(seconds=_ALONE_SECONDS)
     return 0
 
 
@@ -148,10 +150,10 @@ class _Worker:
         for call, _ in tuple(self._calls.values()):
             call.give_up()
 
-    def close(self) -> None:
+    def close(self, *, seconds: float) -> None:
         """End the desks, each after the calls that it holds."""
         self.ending.set()
-        end = time.monotonic() + _CLOSING_SECONDS
+        end = time.monotonic() + seconds - _CLOSING_SECONDS
         for desk in self._desks.values():
             desk.close(seconds=max(0.1, end - time.monotonic()))
         self._recording.close()

@@ -19,6 +19,7 @@ from policy.server.api.models import ObservationsQuery
 from policy.server.api.operations import query_of
 from policy.server.api.table import EXPORT_OBSERVATIONS, OBSERVATIONS, observations_wanted
 from policy.server.http import Failure, about, of_store
+from policy.server.pages.parameters import require_whole
 from policy.server.pages.surface import Pages
 from policy.server.security.access import Principal
 from policy.server.service import PolicyService
@@ -48,10 +49,11 @@ CONFIDENCES: Final[Mapping[str, str]] = {
 async def show(pages: Pages, request: Request, principal: Principal) -> Response:
     """The list; where a filter is wrong, the error in its place, so that it can be mended."""
     given = {name: value for name, value in request.query_params.items() if value}
-    rules = "" if principal.limited else given.get("rules", "")[:253]
+    rules = given.get("rules", "")[:253]
     values: dict[str, Any] = {"lines": [], "gaps": [], "gap_count": 0, "older": ""}
     failure, status = None, 200
     try:
+        require_whole(principal, given, ("rules",))
         query = query_of(OBSERVATIONS, request, blanks=True, beside=("rules",))
         assert isinstance(query, ObservationsQuery)  # the model that `OBSERVATIONS` names
         most = query.limit if "limit" in given else MOST

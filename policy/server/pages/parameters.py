@@ -10,6 +10,7 @@ from typing import Any, Final
 from policy.audit.instants import typed_zone
 from policy.server import views
 from policy.server.http import Failure
+from policy.server.security.access import Principal
 from policy.store.read.saved_queries import DEFAULTS
 
 PREFIX: Final = "p."
@@ -53,6 +54,17 @@ def require_known(
             raise Failure(400, "invalid", told, help=advice)
         if own not in names:
             raise Failure(400, "invalid", f"the query has no parameter `{own[:80]}`")
+
+
+def require_whole(principal: Principal, query: Mapping[str, str], names: Collection[str]) -> None:
+    """Refuse what is answered to those alone who see everything. Raises Failure.
+
+    names: parameters of the page.
+    """
+    for name in names if principal.limited else ():
+        if query.get(name):
+            told = f"a token that is limited to namespaces may not ask for `{name}`"
+            raise Failure(403, "not-allowed", told)
 
 
 def fields(names: Sequence[str], query: Mapping[str, str]) -> list[Parameter]:

@@ -27,7 +27,7 @@ from policy.server.pages import (
     sql,
     workload,
 )
-from policy.server.pages.parameters import require_known
+from policy.server.pages.parameters import require_known, require_whole
 from policy.server.pages.rendering import static
 from policy.server.pages.surface import UNSENT, Pages, Show
 from policy.server.security.access import Access, Principal
@@ -45,9 +45,13 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
         *,
         unlimited: bool = True,
         known: Collection[str] | None = (),
+        whole: Collection[str] = (),
     ) -> Route:
-        """known: parameters of the page; None where it looks at them itself."""
-        knowing = show if known is None else partial(_knowing, show, known)
+        """known: parameters of the page; None where it looks at them itself.
+
+        whole: further ones, for those who see everything.
+        """
+        knowing = show if known is None else partial(_knowing, show, known, whole)
         return Route(path, pages.guarded(knowing, unlimited=unlimited), methods=["GET"])
 
     def changed(path: str, change: Show, role: Role) -> Route:
@@ -63,12 +67,18 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
             "/decisions/{id}",
             decision.show,
             unlimited=False,
-            known=("show", "why_not", "rules", "replay"),
+            whole=("show", "why_not", "rules", "replay"),
         ),
         shown("/groups", groups.show, unlimited=False, known=None),
         shown("/groups/{id}", groups.show_one, unlimited=False),
         shown("/sessions", batch_sessions.show, unlimited=False, known=None),
-        shown("/sessions/{id}", batch_sessions.show_one, unlimited=False, known=("show", "after")),
+        shown(
+            "/sessions/{id}",
+            batch_sessions.show_one,
+            unlimited=False,
+            known=("after",),
+            whole=("show",),
+        ),
         # Names that the API server does not check may have a slash in them.
         shown(
             "/workloads/{namespace}/{name:path}",
@@ -82,7 +92,7 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
         shown("/rules/{name:path}", rules.show_one, known=("diff",)),
         shown("/compare", compare.show, known=("rules", "n", "cluster", "open")),
         shown("/observed", observed.show, unlimited=False, known=None),
-        shown("/observed/{id}", observation.show, unlimited=False, known=("again",)),
+        shown("/observed/{id}", observation.show, unlimited=False, whole=("again",)),
         shown("/environments", environments.show),
         shown("/environments/{name:path}", environments.opened, known=("candidate", "n", UNSENT)),
         *(
@@ -97,8 +107,14 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
 
 
 async def _knowing(
-    show: Show, known: Collection[str], pages: Pages, request: Request, principal: Principal
+    show: Show,
+    known: Collection[str],
+    whole: Collection[str],
+    pages: Pages,
+    request: Request,
+    principal: Principal,
 ) -> Response:
-    """A page that refuses parameters that it does not know. Raises Failure."""
-    require_known(request.query_params, known)
+    """A page that refuses parameters that it does not know, or not for everybody. Raises Failure"""
+    require_known(request.query_params, [*known, *whole])
+    require_whole(principal, request.query_params, whole)
     return await show(pages, request, principal)

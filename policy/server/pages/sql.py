@@ -29,6 +29,7 @@ from policy.server.pages.parameters import (
     Parameter,
     fields,
     require_known,
+    require_whole,
     values,
 )
 from policy.server.pages.surface import Pages
@@ -118,7 +119,8 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
 def _question(principal: Principal, query: Mapping[str, str]) -> _Question:
     """Raises Failure, NotFound."""
     text, name = query.get("q", "").replace("\r\n", "\n"), query.get("saved", "")
-    if name and not text.strip() and not principal.limited:
+    require_whole(principal, query, ("saved",))
+    if name and not text.strip():
         text = saved_query(name[:80]).sql
     if len(text) > CHARACTERS:
         message = f"the query has {len(text)} characters, and {CHARACTERS} are allowed"
