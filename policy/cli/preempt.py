@@ -11,6 +11,8 @@ from policy.cli import env, options, output, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
+    from policy.cluster.snapshot import Snapshot
+    from policy.preemption.decide import DecisionError
     from policy.scheduling.cycle import Scheduler
 
 
@@ -79,6 +81,8 @@ def command(
         if as_group or (chosen.rules.groups is not None and _group_of(scheduler, key)):
             return _group(scheduler, key, form)
         base = scheduler.state.revision
+        if scheduler.snapshot.pod(key) is None:
+            raise _unknown(scheduler.snapshot, key)
         step = scheduler.decide(key)
         if step.recording is not None:
             stored = store.read.decision(step.recording.decision_id)
@@ -104,6 +108,22 @@ def command(
         number = stored.row.id
         output.say(f"{by}, recorded as decision {number}; `policy explain {number}` says why")
     return Exit.OK
+
+
+def _unknown(snapshot: Snapshot, key: str) -> DecisionError:
+    """There is no such pod; the one that may be meant waits for a node."""
+    import difflib
+
+    from policy.preemption.decide import DecisionError
+
+    waiting = [other for _, other, pod in snapshot.in_order() if not pod.spec.node_name]
+    name = key.partition("/")[2]
+    called = [other for other in waiting if other.partition("/")[2] == name]
+    close = called[:1] or difflib.get_close_matches(key, waiting, n=1)
+    there = f"`policy state show pods` lists all; without a node: {len(waiting)}"
+    return DecisionError(
+        f"no pod `{key}` in the cluster", help=f"did you mean `{close[0]}`?" if close else there
+    )
 
 
 def _group_of(scheduler: Scheduler, key: str) -> str:

@@ -45,6 +45,10 @@ from policy.rules.ruleset import RuleSet
 class DecisionError(ValueError):
     """The question cannot be asked: no such pod, or it is placed already."""
 
+    def __init__(self, message: str, *, help: str = "") -> None:
+        super().__init__(message)
+        self.help = help
+
 
 def decide(
     snapshot: Snapshot,

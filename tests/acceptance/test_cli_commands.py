@@ -105,7 +105,18 @@ def test_another_rule_set_decides_otherwise(policy: Policy, dump: Path, tmp_path
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (["preempt", "shop/nobody"], 1, "no pod `shop/nobody` in the cluster\n"),
+        (
+            ["preempt", "x/y"],
+            1,
+            "no pod `x/y` in the cluster\n"
+            "  help: `policy state show pods` lists all; without a node: 2\n",
+        ),
+        (
+            ["preempt", "high"],
+            1,
+            "no pod `default/high` in the cluster\n  help: did you mean `shop/h",
+        ),
+        (["preempt", "shop/hihg"], 1, "no pod `shop/hihg` in the cluster\n  help: did you mean"),
         (["preempt", "shop/a"], 1, "pod `shop/a` is on node `n1` already\n"),
         (["preempt", "shop/high", "--rules", "kube-9"], 1, "kube-9: no shipped rule set"),
         (["preempt", "shop/high", "--cluster", "other"], 1, "there is no cluster `other`"),
