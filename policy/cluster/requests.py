@@ -7,9 +7,8 @@ Sources: component-helpers `resource.PodRequests` (1.35), scheduler `calculateRe
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from policy.cluster import quantities
 from policy.cluster.objects import (
@@ -29,9 +28,11 @@ Requests = dict[str, int]
 """Resource name -> milli cpu, bytes or units; zero requests that were named are kept."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestRules:
-    """What counts, by generation. The defaults are those of 1.36."""
+class RequestRules(NamedTuple):
+    """What counts, by generation. The defaults are those of 1.36.
+
+    A tuple, because it is the key of many look-ups, which hash and compare it.
+    """
 
     sidecars: bool = True  #: restartable init containers add to the sum (1.29)
     pod_level: bool = True  #: `spec.resources` replaces the sum (1.34)

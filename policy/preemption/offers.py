@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, repeat
 from typing import Final
 
 import numpy as np
@@ -202,7 +202,8 @@ def rows_of(snapshot: Snapshot, nodes: Rows, uids: Sequence[str]) -> Rows:
     nodes: (uids,) node indexes, or NOWHERE, where no pod is looked for.
     """
     seen = snapshot.derived("rows-by-uid", _RowsByUid.of)
-    rows = np.array([seen.rows.get(uid, NOWHERE) for uid in uids], dtype=np.int64)
+    found = map(seen.rows.get, uids, repeat(NOWHERE))
+    rows = np.fromiter(found, dtype=np.int64, count=len(uids))
     # No column holds uids: to copy one for each snapshot takes longer than to look at a few pods.
     rows[rows >= len(snapshot.pods)] = NOWHERE  # a row of a later snapshot
     known = rows != NOWHERE
