@@ -39,6 +39,7 @@ from policy.server.tracing import TRACE, UNTRACED, Trace
 from policy.store import StoreError
 from policy.store.model.decisions import CallAnswer, CallMode
 from policy.text.printable import printable
+from policy.text.system import explained
 
 log = logging.getLogger("policy.server")
 
@@ -260,7 +261,13 @@ class ExtenderEndpoint:
             await asyncio.wrap_future(self._service.spool.add(spooled))
         except (OSError, SpoolFull) as exc:
             self._service.metrics.unrecorded.inc()
-            log.error("a call is in no record: the spool: %s", exc)
+            why = (
+                str(exc)
+                if isinstance(exc, SpoolFull)
+                else f"the spool `{self._service.config.spool}` cannot be written:"
+                f" {explained(exc).message}"
+            )
+            log.error("a call is in no record: %s", why)
         return call.request.as_offered() if offered else wire.answer(()), way_out.value
 
 
