@@ -132,6 +132,17 @@ def test_without_tls_there_is_no_answer(service: Serving) -> None:
         plain.get(service.url.replace("https:", "http:") + "/healthz")
 
 
+@pytest.mark.parametrize(("host", "warned"), [("0.0.0.0", True), ("127.0.0.1", False)])
+def test_tokens_in_plain_text_are_warned_of(
+    db: str, secret: tuple[Path, str], tmp_path: Path, host: str, warned: bool
+) -> None:
+    """A proxy in front may speak TLS; where there is none the log says what follows."""
+    plain = serving.serve(db, tmp_path, "--tokens", secret[0], "--host", host, environment="")
+    assert plain.stop() == 0
+    said = f"WARNING policy.server: without --tls-cert the service listens on `{host}` in plain"
+    assert (said in plain.log.read_text()) is warned
+
+
 def test_connections_without_tls_are_closed_and_keep_nobody_out(service: Serving) -> None:
     """However many say nothing: they are gone after ten seconds, and files are left meanwhile."""
     host, _, port = service.url.removeprefix("https://").partition(":")
