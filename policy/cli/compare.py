@@ -110,11 +110,21 @@ def command(
             for number, result in enumerate(results, start=1):
                 found.append(result)
                 advance(number, len(ids) + len(groups))
-        names = sorted({*_rule_sets(store, ids), *(row.rule_set for row in cycles)})
+        by = [(row.rule_set, row.rule_set_digest) for row in store.read.decisions_by_id(ids)]
+        by += [(row.rule_set, row.rule_set_digest) for row in cycles]
+        names = sorted({name for name, _ in by})
     compared = [r for r in found if isinstance(r, Comparison)]
     skipped = [r for r in found if not isinstance(r, Comparison)]
     _print(other, of, names, summarise(compared), compared, skipped, form)
     _tell(skipped)
+    own = sum(digest == other.digest for _, digest in by)
+    if own:
+        output.say(
+            f"made by these very rules, so that none of them differs: {own} of"
+            f" {output.number(len(found), 'decision')}",
+            help="what a scheduler did instead, as in shadow mode, is compared by"
+            " `policy observed --compare`",
+        )
     if not found:
         output.say(
             f"nothing to compare: no decision of cluster `{of}` is recorded{_for(since)}",
@@ -141,11 +151,6 @@ def _tell(skipped: Sequence[Skipped]) -> None:
         why = first.detail or ", ".join(first.missing)
         counted = output.number(len(skipped), "decision")
         output.say(f"{counted} cannot be judged; the first, {first.id}: {why}")
-
-
-def _rule_sets(store: Store, ids: Sequence[int]) -> list[str]:
-    """Names of the rule sets that decided, in order of name."""
-    return sorted({row.rule_set for row in store.read.decisions_by_id(ids)})
 
 
 def _print(

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import logging
 import ssl
+import time
 from pathlib import Path
+from typing import Final
 
 from policy.server import startup
 from policy.server.config import Config
 from policy.server.startup import StartError
 
 log = logging.getLogger("policy.server")
+
+_CHECK_SECONDS: Final = 3600.0
+"""How often it is looked whether the certificate has expired."""
 
 _Stamp = tuple[tuple[int, int, int] | None, ...]
 
@@ -27,11 +32,14 @@ class Certificate:
         self._problem = ""  #: why the files are not taken over, as the log has it
         self.context = _Context(ssl.PROTOCOL_TLS_SERVER)
         self.context.newest = startup.tls_context(config, cert)
+        self._check_time()
 
     def renew(self, *, anew: bool = False) -> None:
         """Take the files over where they have changed. anew: also where they seem not to have."""
         stamp = self._stamped()
         if stamp == self._stamp and not self._problem and not anew:
+            if time.monotonic() - self._checked >= _CHECK_SECONDS:
+                self._check_time()
             return
         self._stamp = stamp
         try:
@@ -44,6 +52,14 @@ class Certificate:
         else:
             self._problem = ""
             log.info("the certificate in `%s` is that of new connections", self._cert)
+            self._check_time()
+
+    def _check_time(self) -> None:
+        """A scheduler that may ignore its extender goes on without a word where it has expired."""
+        self._checked = time.monotonic()
+        found = startup.out_of_date(self.context.newest, self._cert)
+        if found:
+            log.warning("the certificate in `%s` %s: callers refuse it", self._cert, found)
 
     def _stamped(self) -> _Stamp:
         """What is another one when a file changes, or a link on the way to it."""

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp
 from policy.server import interpreter, startup
 from policy.server.app import build
 from policy.server.certificate import Certificate
-from policy.server.config import Config
+from policy.server.config import LOOPBACK, Config
 from policy.server.extender.child import Child
 from policy.server.protocol import Protocol
 from policy.server.security.access import Access
@@ -119,6 +119,12 @@ def server_of(config: Config, child: Child | None = None) -> _Server:
     database cannot be opened, TokenError for a bad file of tokens, StartError for other files.
     """
     certificate = Certificate(config, config.tls_cert) if config.tls_cert is not None else None
+    if certificate is None and config.host not in LOOPBACK:
+        log.warning(
+            "without --tls-cert the service listens on `%s` in plain text: whoever is on the way"
+            " reads its tokens",
+            config.host,
+        )
     startup.check_spool(config.spool)
     service = PolicyService(config, child=child)
     access = Access(config, clock=service.clock)

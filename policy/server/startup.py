@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import ssl
 import tempfile
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from policy.server.config import Config
 
@@ -72,6 +74,34 @@ def tls_context(config: Config, cert: Path) -> ssl.SSLContext:
         # People come without a certificate; who shows one is checked.
         context.verify_mode = ssl.CERT_OPTIONAL
     return context
+
+
+_OUT_OF_DATE: Final = {9: "is not valid yet", 10: "has expired"}
+"""What is said of a certificate, by the number that OpenSSL has for it."""
+
+
+def out_of_date(context: ssl.SSLContext, cert: Path) -> str:
+    """`has expired`, where callers refuse the certificate of a context for that; else "".
+
+    They are tried: a caller in memory trusts the certificate itself, so that nothing but its time
+    is wrong. cert: the file that it is of.
+    """
+    caller = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    caller.check_hostname = False
+    caller.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    to_service, to_caller = ssl.MemoryBIO(), ssl.MemoryBIO()
+    try:
+        caller.load_verify_locations(cert)
+        asks = caller.wrap_bio(to_caller, to_service)
+        answers = context.wrap_bio(to_service, to_caller, server_side=True)
+        for one in (asks, answers, asks):
+            with suppress(ssl.SSLWantReadError):
+                one.do_handshake()
+    except ssl.SSLCertVerificationError as exc:
+        return _OUT_OF_DATE.get(exc.verify_code, "")
+    except OSError:  # another file is there by now; SSLError is one, too
+        return ""
+    return ""
 
 
 def check_spool(folder: Path) -> None:

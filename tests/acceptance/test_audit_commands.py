@@ -198,8 +198,10 @@ def test_what_to_replay_is_said_in_one_way(policy, words):
 
 
 def test_the_same_rules_change_nothing(policy):
-    """Two decisions, both the same."""
-    found = json.loads(policy("compare", "--rules", "kube-1.35", "--output", "json").out)
+    """Two decisions, both the same, and it is said that they cannot differ."""
+    done = policy("compare", "--rules", "kube-1.36", "--output", "json")
+    found = json.loads(done.out)
+    assert "made by these very rules, so that none of them differs: 2 of 2 decisions" in done.err
     assert (found["total"]["decisions"], found["total"]["changed"], found["changed"]) == (2, 0, [])
     assert found["total"]["before"] == found["total"]["after"]
 
@@ -217,8 +219,10 @@ def test_other_rules_are_reported_in_each_form(policy):
         "n1",
         None,
     )
-    table = policy(*options).out
+    done = policy(*options)
+    table = done.out
     assert "no-longer-possible" in table
+    assert "by these very rules" not in done.err
     assert "1 -> 0 (-1)" in table
     page = policy(*options, "--output", "html").out
     assert page.startswith("<!doctype html>")

@@ -21,6 +21,7 @@ from policy.audit.recorded import Comparing
 from policy.audit.replay import replay_all
 from policy.manifests import from_dicts
 from policy.rules import RuleSet
+from policy.server.security.tokens import Role, TokenFile
 from policy.store import Cause, Store
 from tests.support import serving
 from tests.support.serving import Serving, preempts, recorded_calls
@@ -168,6 +169,61 @@ def test_a_decision_says_what_the_scheduler_was_answered(
         assert store.ledger.verify().ok
         pods = {obj.metadata.name for obj in store.state.load("default").objects}
     assert ("urgent" in pods) is (case != "gone")
+
+
+@pytest.mark.parametrize(("mode", "as_decided"), [("shadow", False), ("enforce", True)])
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_no_candidate_is_an_answer_that_changes_nothing(
+    database_url: str, start: Start, mode: str, as_decided: bool
+) -> None:
+    """The second call for a pod leaves the state as it is, and is no judgement only for that."""
+    service = start(a_cluster(database_url, nodes=1), "--extender-mode", mode)
+    call = meta_call(a_pod("equal", priority=1), n0=["low-0"])
+    answers = [service.preempt(call) for _ in range(2)]
+    page = service.get("/decisions/2").text
+    assert service.stop() == 0
+    command = [sys.executable, "-m", "policy", "explain", "2", "--db", database_url]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    with Store.open(database_url) as store:
+        row = store.read.decision(2).row
+    assert (row.outcome, row.revision) == ("no-candidate", None)
+    assert (answers[1] == {}) is as_decided
+    assert ("what the rules would have done" not in page) is as_decided
+    assert ("what the rules would have done" not in told) is as_decided
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_the_log_says_why_calls_are_refused(
+    database_url: str, start: Start, tmp_path: Path
+) -> None:
+    """Each reason once: a scheduler that ignores its extender's errors says none of them."""
+    tokens = tmp_path / "tokens.json"
+    secrets = {
+        role: TokenFile(tokens).create(role.value, role, namespaces=None, now_ms=1)
+        for role in (Role.EXTENDER, Role.VIEWER)
+    }
+    service = start(a_cluster(database_url, nodes=1), "--tokens", tokens)
+    tried = (
+        ("prod/preempt", "none"),
+        ("prod/preempt", secrets[Role.VIEWER]),
+        ("prd/preempt", secrets[Role.EXTENDER]),
+        ("prod/bind", secrets[Role.EXTENDER]),
+        ("pr%1Bod/preempt", secrets[Role.EXTENDER]),
+    )
+    for path, secret in tried * 2:
+        headers = {"Authorization": f"Bearer {secret}"}
+        service.post(f"/extender/{path}", "{}", headers=headers)
+    assert service.stop() == 0
+    log = service.log.read_text()
+    refused = "WARNING policy.server: a scheduler's call is refused with status "
+    assert [line for line in log.splitlines() if "refused" in line] == [
+        f"{refused}401: the extender needs a token or a certificate",
+        f"{refused}403: a token of role `viewer` may not call the extender",
+        f"{refused}404: there is no environment `prd`",
+        f"{refused}404: the extender does not know `/extender/prod/bind`",
+        f"{refused}404: there is no environment `pr\\x1bod`",
+    ]
+    assert not any(secret in log for secret in secrets.values())
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)

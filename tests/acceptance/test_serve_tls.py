@@ -13,6 +13,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
@@ -129,6 +130,17 @@ def test_a_shared_address_keeps_its_query_through_the_login(
 def test_without_tls_there_is_no_answer(service: Serving) -> None:
     with httpx.Client() as plain, pytest.raises(httpx.TransportError):
         plain.get(service.url.replace("https:", "http:") + "/healthz")
+
+
+@pytest.mark.parametrize(("host", "warned"), [("0.0.0.0", True), ("127.0.0.1", False)])
+def test_tokens_in_plain_text_are_warned_of(
+    db: str, secret: tuple[Path, str], tmp_path: Path, host: str, warned: bool
+) -> None:
+    """A proxy in front may speak TLS; where there is none the log says what follows."""
+    plain = serving.serve(db, tmp_path, "--tokens", secret[0], "--host", host, environment="")
+    assert plain.stop() == 0
+    said = f"WARNING policy.server: without --tls-cert the service listens on `{host}` in plain"
+    assert (said in plain.log.read_text()) is warned
 
 
 def test_connections_without_tls_are_closed_and_keep_nobody_out(service: Serving) -> None:
@@ -271,6 +283,26 @@ def test_a_wrong_pair_is_not_taken_over(renewing: Serving, files: Path) -> None:
     until(lambda: answers(renewing, trusting=STRANGER), renewing)
     log = renewing.log.read_text()
     assert (found, log.count(said), log.count("is not renewed")) == ([True, False], 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("days", "said"), [(-1, ["has expired: callers refuse it"]), (1, [])], ids=["expired", "valid"]
+)
+def test_an_expired_certificate_is_taken_over_and_said(
+    renewing: Serving, files: Path, days: int, said: list[str]
+) -> None:
+    """Callers refuse it, and a scheduler that may ignore its extender says nothing of that."""
+    own = AUTHORITY.issue_cert("127.0.0.1", not_after=datetime.now(UTC) + timedelta(days=days))
+    second = written(files.parent / "second", AUTHORITY)
+    own.cert_chain_pems[0].write_to_path(second / "tls.crt")
+    own.private_key_pem.write_to_path(second / "tls.key")
+    shown(files, second)
+    until(lambda: "is that of new connections" in renewing.log.read_text(), renewing)
+    assert answers(renewing, trusting=AUTHORITY) is (not said)
+    warned = [line for line in renewing.log.read_text().splitlines() if "WARNING" in line]
+    assert warned == [
+        f"WARNING policy.server: the certificate in `{files / 'tls.crt'}` {told}" for told in said
+    ]
 
 
 def test_a_hangup_has_files_read_and_ends_nothing(renewing: Serving, tmp_path: Path) -> None:

@@ -149,6 +149,18 @@ def test_extenders_of_a_configuration() -> None:
 
 
 @pytest.mark.parametrize(
+    "prefix", ["https://extender:secret@e:1/s", "https://secret@e:1/s", "https://a@secret@e:1/s"]
+)
+def test_credentials_of_an_extender_are_not_taken_over(prefix: str) -> None:
+    """A rule set is recorded, and shown to everyone who may read the record."""
+    found = translated(config(extenders=[{"urlPrefix": prefix, "preemptVerb": "preempt"}]))
+    assert (spec(found), found.notices) == (
+        {"extenders": [{"urlPrefix": "https://e:1/s", "preemptVerb": "preempt"}]},
+        ("extenders[0].urlPrefix: the credentials before `@` are left out",),
+    )
+
+
+@pytest.mark.parametrize(
     ("version", "base", "said"),
     [
         ("v1", "kube-1.36", {}),

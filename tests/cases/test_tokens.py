@@ -311,6 +311,20 @@ def test_a_service_that_cannot_read_the_file_says_so(
     ]
 
 
+def test_a_new_token_logs_in_and_a_revoked_one_does_not(path: Path) -> None:
+    """Also where nothing but the form of the login is sent since the file changed."""
+    file = TokenFile(path)
+    file.create("one", Role.ADMIN, namespaces=None, now_ms=1)
+    access = opened(path)
+    secret = file.create("two", Role.VIEWER, namespaces=None, now_ms=2)
+    access._looked = 0.0  # a second later
+    found = [access.session(secret) is not None]
+    file.revoke("two", now_ms=3)
+    access._looked = 0.0
+    found.append(access.session(secret) is not None)
+    assert found == [True, False]
+
+
 def test_a_file_is_read_at_once_where_that_is_wanted(path: Path) -> None:
     """Not a second later."""
     file = TokenFile(path)

@@ -19,6 +19,7 @@ _SECONDS: Final = {
     "h": Fraction(3600),
 }
 _LONGEST: Final = 3600
+_CREDENTIALS: Final = re.compile(r"(https?://)[^/?#]*@")
 _COPIED: Final = (
     "urlPrefix",
     "filterVerb",
@@ -39,6 +40,11 @@ def extender(value: Mapping[str, Any], path: str, notices: list[str]) -> dict[st
         item = lowered.get(key.lower())
         if item not in (None, "", False, 0):
             found[key] = item
+    prefix = found.get("urlPrefix")
+    if isinstance(prefix, str) and _CREDENTIALS.match(prefix):
+        # Rule sets are recorded, and shown to everyone who may read the record.
+        found["urlPrefix"] = _CREDENTIALS.sub(r"\1", prefix, count=1)
+        notices.append(f"{path}.urlPrefix: the credentials before `@` are left out")
     timeout = lowered.get("httptimeout")
     if timeout not in (None, 0, "0s", "0"):
         seconds = duration(timeout)

@@ -1,8 +1,9 @@
 """`POST /extender/{filter,prioritize,preempt}`, and the same below `/extender/ENVIRONMENT/`.
 
-Only a status of 200 is an answer to kube-scheduler; every other fails the call, with the text in
-the pod's condition. So a call that cannot be decided in time is answered all the same, by
-`--on-failure`, and a status of 4xx says that the call itself is wrong.
+Only a status of 200 is an answer to kube-scheduler; every other fails the call, of which it shows
+the status and its `urlPrefix`, and not the text. So a call that cannot be decided in time is
+answered all the same, by `--on-failure`, and a status of 4xx says that the call itself is wrong:
+the text is in the log of the service.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ from policy.server.service import PolicyService
 from policy.server.tracing import TRACE, UNTRACED, Trace
 from policy.store import StoreError
 from policy.store.model.decisions import CallAnswer, CallMode
+from policy.text.printable import printable
+from policy.text.system import explained
 
 log = logging.getLogger("policy.server")
 
@@ -50,7 +53,10 @@ _UNSURE: Final = 16
 """Environments that are taken to be there while the database does not say so."""
 _SHORT: Final = 1 << 20
 """Bodies below are read at once, in a millisecond or two; others in a thread, beside what waits."""
-
+_SAID_SECONDS: Final = 60.0
+"""How long a refusal is not said again."""
+_SAID_MOST: Final = 16
+"""Refusals that are said in that time: whoever may not call fills no log."""
 
 _IN_DOUBT: Final = (
     "the connection to the database broke when the decision was committed; whether the call was"
@@ -71,6 +77,25 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
     ]
 
 
+class Refusals:
+    """Says in the log why calls are refused, each reason once a minute.
+
+    A scheduler that may ignore its extender says nothing of it, unless its log is verbose.
+    """
+
+    def __init__(self) -> None:
+        self._said: dict[str, float] = {}  #: by text, on the monotonic clock
+
+    def say(self, failure: Failure) -> None:
+        now = time.monotonic()
+        self._said = {text: at for text, at in self._said.items() if now - at < _SAID_SECONDS}
+        if failure.message in self._said or len(self._said) == _SAID_MOST:
+            return
+        self._said[failure.message] = now
+        text = printable(failure.message)  # it may hold what was sent
+        log.warning("a scheduler's call is refused with status %d: %s", failure.status, text)
+
+
 class ExtenderEndpoint:
     """Answers schedulers."""
 
@@ -78,6 +103,7 @@ class ExtenderEndpoint:
         self._service = service
         self._access = access
         self._room = Room(EXTENDER_ROOM)
+        self._refusals = Refusals()
         #: names of environments, asked for by the newest call for one that has no desk
         self._there = Shared(service.environments)
         self._unsure: set[str] = set()  #: those that could not be looked up since one was
@@ -86,8 +112,12 @@ class ExtenderEndpoint:
         """One call of one of the verbs."""
         if request.path_params.get("environment") == "":  # `/extender//preempt`
             return await self.unknown(request)
-        with self._room.share() as take:
-            return await self._answered(request, take)
+        try:
+            with self._room.share() as take:
+                return await self._answered(request, take)
+        except Failure as exc:
+            self._refusals.say(exc)
+            raise
 
     async def _answered(self, request: Request, take: Callable[[int], None]) -> Response:
         verb = request.url.path.rpartition("/")[2]
@@ -116,14 +146,18 @@ class ExtenderEndpoint:
 
     async def unknown(self, request: Request) -> Response:
         """A path that no verb of the configuration should lead to."""
-        self._caller(request)
-        raise Failure(
-            404,
-            "not-found",
-            f"the extender does not know `{request.url.path[:200]}`",
-            help="use the verbs `filter`, `prioritize` and `preempt`, without a bindVerb, and a"
-            " `urlPrefix` that ends in /extender or /extender/ENVIRONMENT",
-        )
+        try:
+            self._caller(request)
+            raise Failure(
+                404,
+                "not-found",
+                f"the extender does not know `{request.url.path[:200]}`",
+                help="use the verbs `filter`, `prioritize` and `preempt`, without a bindVerb, and a"
+                " `urlPrefix` that ends in /extender or /extender/ENVIRONMENT",
+            )
+        except Failure as exc:
+            self._refusals.say(exc)
+            raise
 
     def _caller(self, request: Request) -> Principal:
         caller = self._access.caller(request)
@@ -227,7 +261,13 @@ class ExtenderEndpoint:
             await asyncio.wrap_future(self._service.spool.add(spooled))
         except (OSError, SpoolFull) as exc:
             self._service.metrics.unrecorded.inc()
-            log.error("a call is in no record: the spool: %s", exc)
+            why = (
+                str(exc)
+                if isinstance(exc, SpoolFull)
+                else f"the spool `{self._service.config.spool}` cannot be written:"
+                f" {explained(exc).message}"
+            )
+            log.error("a call is in no record: %s", why)
         return call.request.as_offered() if offered else wire.answer(()), way_out.value
 
 

@@ -169,6 +169,7 @@ class Access:
 
     def session(self, secret: str) -> str | None:
         """The value of a cookie for whoever holds the token; None where that is not valid."""
+        self._reread()
         token = find(self._tokens, secret)
         if token is None:
             return None

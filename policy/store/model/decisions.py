@@ -84,8 +84,14 @@ class DecisionRow:
 
     @property
     def is_judgement_only(self) -> bool:
-        """Is it of a call that was answered otherwise, as in shadow mode?"""
-        return self.origin == Origin.EXTENDER and self.revision is None
+        """Is it of a call that was answered otherwise, as in shadow mode?
+
+        A decision for no node that was answered no candidate is the answer, though it may change
+        nothing of the state.
+        """
+        if self.origin != Origin.EXTENDER or self.revision is not None:
+            return False
+        return self.node is not None or self.answer != CallAnswer.NONE
 
     @property
     def preempted(self) -> bool:
