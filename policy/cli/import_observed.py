@@ -37,11 +37,13 @@ def store(
     of_ms: int | None,
     as_is: bool,
     identity: ClusterIdentity | None = None,
+    version: str = "",
 ) -> tuple[ImportResult, list[int]]:
     """Import what was read; with it the numbers of the preemptions that were observed.
 
     of_ms: the time of which the listed objects are; the clock's where it is None. as_is: nothing
     that an API server would have filled in is filled in. identity: which real cluster was listed.
+    version: what its server says of itself.
     """
     known = _known_classes(store, cluster, found.objects)
     read = found.listed if found.changes else found.objects
@@ -80,7 +82,7 @@ def store(
             segments=observed.segments,
             identity=identity,
         )
-    return result, record(store, cluster, observed.preemptions, source)
+    return result, record(store, cluster, observed.preemptions, source, version=version)
 
 
 def scope_of(
@@ -102,14 +104,24 @@ def scope_of(
     return PruneScope(kinds=kinds & KINDS.keys(), namespaces=frozenset(namespaces))
 
 
-def record(store: Store, cluster: str, preemptions: Sequence[Preemption], source: str) -> list[int]:
-    """Decide observed preemptions again and keep them; gives the numbers of the new ones."""
+def record(
+    store: Store,
+    cluster: str,
+    preemptions: Sequence[Preemption],
+    source: str,
+    *,
+    version: str = "",
+) -> list[int]:
+    """Decide observed preemptions again and keep them; gives the numbers of the new ones.
+
+    version: what the API server says of itself, where it was asked.
+    """
     if not preemptions:
         return []
     from policy.audit.observed.recording import SchedulerRules, record_observed, server_rules
 
     nodes = [obj for obj in stored(store, cluster) if type(obj) is Node]
-    of_server = server_rules(nodes)
+    of_server = server_rules(nodes, version=version)
     told = [
         f"{row.profile} by {row.rule_set} (environment {row.environment})"
         for row in store.read.scheduler_rules(cluster).values()

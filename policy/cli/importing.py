@@ -140,6 +140,7 @@ def command(
         options.refuse_beside(alone, True, "prune", "as_is", "of", "whole")
     kinds: frozenset[str] | None = None
     identity: ClusterIdentity | None = None
+    version = ""  # of the server
     with output.progress("reading") as progress:
         if live:
             from policy.live.connection import Connection, place
@@ -148,7 +149,7 @@ def command(
             at = place(kubeconfig=kubeconfig, context=context, in_cluster=in_cluster)
             cluster_now = listed(Connection(at), limits=limits, progress=progress, whole=whole)
             found, kinds = cluster_now.read, cluster_now.kinds
-            identity = cluster_now.identity
+            identity, version = cluster_now.identity, cluster_now.version
         elif paths:
             found = read(
                 paths,
@@ -182,6 +183,7 @@ def command(
             of_ms=options.millis(of),
             as_is=as_is,
             identity=identity,
+            version=version,
         )
         contradicted = (
             store.read.outcomes_at(cluster, result.revision) if result.new_revision else []

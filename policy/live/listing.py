@@ -12,7 +12,7 @@ import msgspec
 from policy.live.backoff import Backoff
 from policy.live.connection import Connection, Interrupted, LiveError, NotServed
 from policy.live.paging import pages
-from policy.live.reaching import SYSTEM
+from policy.live.reaching import SYSTEM, server_version
 from policy.live.resources import ApiResource, watched
 from policy.manifests import Limits, ManifestSet, read_dicts
 from policy.store.observed import ClusterIdentity
@@ -31,6 +31,7 @@ class ListedCluster:
     read: ManifestSet
     kinds: frozenset[str]  #: those that its server has
     identity: ClusterIdentity | None  #: None where it has no namespace kube-system
+    version: str  #: of the server, as `v1.35.6`; "" where it does not say it
 
 
 def listed(
@@ -59,6 +60,7 @@ def listed(
         read=replace(read, sources=(connection.source,)),
         kinds=frozenset(served),
         identity=_identity(items, connection.source),
+        version=_version(connection),
     )
 
 
@@ -83,7 +85,17 @@ def _items(connection: Connection, resource: ApiResource) -> list[dict[str, Any]
     return [{**item, "kind": kind, "apiVersion": version} for item in found]
 
 
-def _list(connection: Connection, resource: ApiResource) -> list[dict[str, Any]]:
+def _version(connection: Connection) -> str:
+    again = _waiting(connection)
+    while True:
+        try:
+            return server_version(connection)
+        except Interrupted as exc:
+            again(exc)
+
+
+def _waiting(connection: Connection) -> Callable[[Interrupted], bool]:
+    """What waits when a request of a list has failed, and raises LiveError at the last time."""
     backoff = Backoff()
     tries = 0
 
@@ -95,8 +107,12 @@ def _list(connection: Connection, resource: ApiResource) -> list[dict[str, Any]]
         time.sleep(backoff.next(failed))
         return True
 
+    return again
+
+
+def _list(connection: Connection, resource: ApiResource) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    for page in pages(connection, resource, again=again):
+    for page in pages(connection, resource, again=_waiting(connection)):
         if page.first:
             found = []
         found += [msgspec.json.decode(item) for item in page.items]

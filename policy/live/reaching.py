@@ -88,7 +88,10 @@ def _look(connection: Connection, resources: Sequence[ApiResource]) -> Server:
     if refused:
         raise AccessRefused("; ".join(map(str, refused)), help=refused[0].help)
     return Server(
-        version=_version(connection), newest=newest, uid=cluster_uid(connection), closed=closed
+        version=server_version(connection),
+        newest=newest,
+        uid=cluster_uid(connection),
+        closed=closed,
     )
 
 
@@ -109,7 +112,8 @@ def cluster_uid(connection: Connection) -> str:
     return next((one.metadata.uid for one in body.items or () if one.metadata.name == SYSTEM), "")
 
 
-def _version(connection: Connection) -> str:
+def server_version(connection: Connection) -> str:
+    """As `v1.35.6`; "" where the server does not say it. Raises Interrupted, LiveError."""
     try:
         return connection.version()
     except (NotServed, AccessRefused):

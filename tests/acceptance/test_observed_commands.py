@@ -127,18 +127,26 @@ def test_reports_tell_whose_evictions_they_count(imported: Policy) -> None:
 
 
 def test_a_cluster_is_listed_once(policy: Policy, tmp_path: Path, database: Path) -> None:
-    """`import --context`: the state, what its events show, and what is gone goes."""
+    """`import --context`: the state, what its events show, and what is gone goes.
+
+    The server says which rules its scheduler has: a kubelet may be older.
+    """
     name = "kubelet-grace"
     with serving(initial(name)) as server:
+        server.version = "v1.34.0"
         config = kubeconfig(tmp_path, server.url)
         options = ("import", "--kubeconfig", config, "--cluster", "real")
         assert policy(*options).status == 0
         play(server, name)
-        assert policy(*options).status == 0
+        done = policy(*options)
+    assert done.status == 0
+    told = "preemptions are decided again by kube-1.34.1: the API server is v1.34.0"
+    assert told in done.err
     with Store.open(str(database)) as store:
         state = identity(store.state.load("real").objects)
         (row,) = store.read.observations("real")
     assert (state, row.preemptor, row.confidence) == (final(name), "team-a/c14-pre31", "certain")
+    assert row.rule_set == "kube-1.34.1"
 
 
 def audited(verb: str, pod: str, second: int, **more: Any) -> bytes:
