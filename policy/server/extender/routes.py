@@ -245,7 +245,8 @@ class ExtenderEndpoint:
         """The answer of `--on-failure`, once the call is on the disk."""
         offered = way_out is OnFailure.PASS_THROUGH
         self._service.metrics.failures.labels(reason).inc()
-        log.warning("a call was answered by --on-failure %s: %s", way_out, text)
+        pod = printable(call.request.key)
+        log.warning("the call for `%s` was answered by --on-failure %s: %s", pod, way_out, text)
         spooled = SpooledCall(
             environment=call.environment,
             mode=call.mode,
