@@ -98,6 +98,25 @@ def test_more_than_was_answered_is_decided_again(store: Store) -> None:
     assert store.ledger.verify().ok
 
 
+def test_a_pod_that_two_decisions_take_is_counted_by_the_first(store: Store) -> None:
+    """A scheduler that does not see the deletion yet evicts it again: it left once."""
+    assert answer(store).effects.evict == ("shop/a",)
+    assert answer(store, preemptor=pod("higher", 12)).effects.evict == ()
+    first, second = observe(store, "a"), observe(store, "a", preemptor="higher")
+    assert [(row.verdict, row.reason) for row in (first, second)] == [
+        ("answered", "decision 1"),
+        ("answered", "decision 2"),
+    ]
+    assert [v.counted for row in (first, second) for v in row.victims] == [False, False]
+    assert counted(store) == {
+        **ONCE,
+        "preemptions": 2,
+        "by the hour": 2,
+        "history": [{"shop": 1}, {"shop": 2}],
+    }
+    assert store.ledger.verify().ok
+
+
 @pytest.mark.parametrize(
     "other",
     [
