@@ -367,7 +367,7 @@ def _print_effects(stored: StoredDecision) -> None:
     output.line("Effects")
     for line in told or ["none"]:
         output.line(f"  {line}")
-    if told and stored.row.is_judgement_only:
+    if told and stored.is_answered_otherwise:
         output.line(f"  {sentences.WOULD_HAVE}")
 
 

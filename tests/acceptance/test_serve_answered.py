@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from policy.cli.app import run
+from policy.decision.model import Outcome
 from policy.store import Store
+from policy.store.model.decisions import CallMode
 from tests.support import serving
-from tests.support.answered import answer, fill, observe
+from tests.support.answered import answer, fill, observe, offer
 from tests.support.serving import Serving
 
 
@@ -69,6 +72,23 @@ def test_commands(database: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert last == "`policy explain 1` says why: it is what decision 1 answered"
     assert run(["who", "shop/a", "--db", database]) == 0
     assert "1 eviction of pod shop/a" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("mode", "otherwise"), [(CallMode.ENFORCE, False), (CallMode.SHADOW, True)]
+)
+def test_a_refusal_that_changes_nothing_is_what_was_answered(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: CallMode, otherwise: bool
+) -> None:
+    """The pod was unschedulable before: the second refusal leads to no revision."""
+    url = str(tmp_path / "policy.db")
+    with Store.open(url) as store:
+        fill(store)
+        outcomes = [offer(store, "unknown", mode=mode).outcome for _ in "12"]
+        assert (outcomes, store.read.decision(2).row.revision) == ([Outcome.NO_CANDIDATE] * 2, None)
+    assert run(["explain", "2", "--db", url]) == 0
+    text = capsys.readouterr().out
+    assert ("the scheduler was answered otherwise" in text) is otherwise
 
 
 def test_the_health_of_the_cluster(service: Serving) -> None:

@@ -62,15 +62,26 @@ def answer(
     store: Store, mode: CallMode = CallMode.ENFORCE, *, preemptor: dict[str, Any] = HIGH
 ) -> Decision:
     """Offer the eviction of `a`."""
-    offered = {"n1": {"Pods": [{"UID": "uid-a"}], "NumPDBViolations": 0}}
+    decision = offer(store, "a", mode=mode, preemptor=preemptor)
+    assert (decision.node, [v.pod for v in decision.victims]) == ("n1", ["shop/a"])
+    return decision
+
+
+def offer(
+    store: Store,
+    victim: str,
+    *,
+    mode: CallMode = CallMode.ENFORCE,
+    preemptor: dict[str, Any] = HIGH,
+) -> Decision:
+    """Offer the eviction of a pod of `n1`."""
+    offered = {"n1": {"Pods": [{"UID": f"uid-{victim}"}], "NumPDBViolations": 0}}
     body = msgspec.json.encode({"Pod": preemptor, "NodeNameToMetaVictims": offered})
     request = read_preempt(body)
     call = PreemptCall(request=request, mode=mode, caller="", arrived_ms=NOW_MS, seconds=60)
     with recorder_of(store) as recorder:
         decider = Decider(store, "prod", clock=lambda: NOW_MS, recorder=recorder)
-        made = recorded(decider.decide(_question(call)))
-    assert (made.decision.node, [v.pod for v in made.decision.victims]) == ("n1", ["shop/a"])
-    return made.decision
+        return recorded(decider.decide(_question(call))).decision
 
 
 def observe(

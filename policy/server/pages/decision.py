@@ -60,7 +60,7 @@ def _whole(pages: Pages, stored: StoredDecision, asked: dict[str, str]) -> dict[
         "causes": list(causes(stored)),
         "contradicted": [contradicted(one) for one in stored.outcomes],
         "answered": stored.served and answered(stored.served),
-        "would_have": WOULD_HAVE if stored.row.is_judgement_only else "",
+        "would_have": WOULD_HAVE if stored.is_answered_otherwise else "",
         "reprieved": reprieved(stored.record),
         "candidates_shown": len(best) if shown == "candidates" else min(len(best), _CANDIDATES),
         "bars": None

@@ -84,7 +84,7 @@ class DecisionRow:
 
     @property
     def is_judgement_only(self) -> bool:
-        """Is it of a call that was answered otherwise, as in shadow mode?"""
+        """Is it of a call that changed nothing: answered otherwise, as in shadow mode, or none?"""
         return self.origin == Origin.EXTENDER and self.revision is None
 
     @property
@@ -148,6 +148,16 @@ class StoredDecision:
     served: ServedCall | None = None  #: the call that it answers; None without one
     outcomes: tuple[OutcomeRow, ...] = ()  #: what was not carried out of it
     ledger: LedgerPosition | None = None  #: its entry; None for a dry run, and where it is gone
+
+    @property
+    def is_answered_otherwise(self) -> bool:
+        """Was a scheduler that asked answered another thing than this?
+
+        A refusal that changes nothing leads to no revision either, and is what was answered.
+        """
+        call = self.served
+        as_decided = call is not None and call.mode is CallMode.ENFORCE and not call.failure
+        return self.row.is_judgement_only and not as_decided
 
     @classmethod
     def unsaved(
