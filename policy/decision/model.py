@@ -26,7 +26,7 @@ from policy.cluster.digest import HistoryFigures
 from policy.decision.columns import Deferred, Texts
 from policy.lazy import once
 
-ENGINE_VERSION: Final = "5"
+ENGINE_VERSION: Final = "6"
 """Version of the decision procedure and of the canonical decision.
 
 It goes up with every change after which an equal snapshot, rule set, preemptor and seed may give

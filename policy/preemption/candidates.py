@@ -67,6 +67,7 @@ class SearchResult:
     fired: tuple[RuleFired, ...] = ()
     failure: str = ""  #: an extender's, which ends the preemption
     dropped: bool = False  #: extenders left no candidate
+    refused: bool = False  #: the rules left none of those that a scheduler offers
 
 
 NOTHING_SOUGHT = SearchResult(potential=np.zeros(0, dtype=np.int64))

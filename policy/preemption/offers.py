@@ -50,7 +50,7 @@ def judge(context: DecisionContext, filtered: Filtered, offer: Offer) -> SearchR
     found, left_out = _located(context.snapshot, offer)
     nodes = found.nodes
     if not nodes.size:
-        return SearchResult(potential=nodes, statuses=_statuses(left_out))
+        return SearchResult(potential=nodes, statuses=_statuses(left_out), refused=True)
     # Who else might leave these nodes matters only where that holds victims back, or has no value.
     potential = context.potential_victims(nodes) if _looks_at_others(context) else None
     refusals = _refusals(context, potential, found)
@@ -66,7 +66,7 @@ def judge(context: DecisionContext, filtered: Filtered, offer: Offer) -> SearchR
         )
     statuses = _statuses(left_out)
     if not allowed.any():
-        return SearchResult(potential=nodes, statuses=statuses, fired=fired)
+        return SearchResult(potential=nodes, statuses=statuses, fired=fired, refused=True)
     return best_of(
         context,
         filtered,

@@ -56,8 +56,11 @@ def conclude(
         message = messages.preemption_failure(nodes=len(context.names), dry_run=found.statuses)
         outcome = Outcome.REJECTED if rejected else Outcome.NO_CANDIDATE
         policy = context.rules.effects.on_no_candidate
-        clears = policy is OnNoCandidate.CLEAR or (
-            policy is OnNoCandidate.CLEAR_IF_NO_POTENTIAL_NODE and not found.potential.size
+        # A scheduler whose candidates an extender refuses leaves the nomination as it is (callers
+        # of callExtenders in framework/preemption, 1.35; preempt in core/generic_scheduler, 1.14).
+        clears = not found.refused and (
+            policy is OnNoCandidate.CLEAR
+            or (policy is OnNoCandidate.CLEAR_IF_NO_POTENTIAL_NODE and not found.potential.size)
         )
         change = NominationChange.CLEAR if clears else NominationChange.LEAVE
         effects = Effects(

@@ -64,7 +64,8 @@ class AnsweredDecision:
     rule_set: str
     rule_set_digest: str
     engine_version: str
-    victims: Mapping[str, bool]  #: evicted pods by uid; True where a budget was violated
+    #: pods that leave by uid, those that were leaving already too; True where a budget was violated
+    victims: Mapping[str, bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from policy.cluster.objects import PodAffinityTerm
-from policy.decision.model import Decision, OfferedNode
+from policy.decision.model import NO_EFFECTS, Decision, OfferedNode
 from policy.preemption.decide import decide
 from policy.rules import RuleSet
 from tests.support.builders import (
@@ -156,6 +156,14 @@ def test_what_is_not_in_the_state_is_not_judged() -> None:
             "n9": "the node is not in the recorded state",
         },
     )
+
+
+def test_a_refused_pod_stays_nominated() -> None:
+    """A scheduler whose extender leaves no candidate keeps the nomination of before."""
+    nodes = [a_node("n1").cpu(2).running(low("on-n1")), a_node("n2").cpu(1)]
+    found = offered(*nodes, HIGH.nominated_to("n2"), offer={"n1": ["unknown"]})
+    assert told(found)[0] == "no-candidate"
+    assert found.effects == NO_EFFECTS
 
 
 def test_room_is_promised_once() -> None:

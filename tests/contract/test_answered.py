@@ -9,11 +9,12 @@ import pytest
 
 from policy.audit.observed.against import compare
 from policy.cluster.digest import Change
+from policy.decision.model import Outcome
 from policy.manifests import from_dicts
 from policy.rules import RuleSet
 from policy.store import Store
 from policy.store.model.decisions import CallMode
-from tests.support.answered import HIGH, SECOND, answer, fill, observe, pod
+from tests.support.answered import HIGH, SECOND, answer, fill, observe, offer, pod
 from tests.support.builders import NOW_MS
 
 NEEDS = [("namespacePreemptedCount", 3600), ("namespacePreemptions", 3600)]
@@ -98,6 +99,25 @@ def test_more_than_was_answered_is_decided_again(store: Store) -> None:
     assert store.ledger.verify().ok
 
 
+def test_a_pod_that_two_decisions_take_is_counted_by_the_first(store: Store) -> None:
+    """A scheduler that does not see the deletion yet evicts it again: it left once."""
+    assert answer(store).effects.evict == ("shop/a",)
+    assert answer(store, preemptor=pod("higher", 12)).effects.evict == ()
+    first, second = observe(store, "a"), observe(store, "a", preemptor="higher")
+    assert [(row.verdict, row.reason) for row in (first, second)] == [
+        ("answered", "decision 1"),
+        ("answered", "decision 2"),
+    ]
+    assert [v.counted for row in (first, second) for v in row.victims] == [False, False]
+    assert counted(store) == {
+        **ONCE,
+        "preemptions": 2,
+        "by the hour": 2,
+        "history": [{"shop": 1}, {"shop": 2}],
+    }
+    assert store.ledger.verify().ok
+
+
 @pytest.mark.parametrize(
     "other",
     [
@@ -145,6 +165,14 @@ def test_news_from_before_the_answer_take_nothing_back(store: Store) -> None:
     assert len(follow(store, labelled, after_ms=SECOND)) == 1
     assert nominated(store) == []
     assert store.ledger.verify().ok
+
+
+def test_a_pod_that_is_refused_stays_nominated(store: Store) -> None:
+    """As for its scheduler: the cluster shows nothing that would put a nomination back."""
+    waits = {**HIGH, "status": {**HIGH["status"], "nominatedNodeName": "n1"}}
+    follow(store, waits, after_ms=-SECOND)
+    assert offer(store, "unknown", preemptor=waits).outcome is Outcome.NO_CANDIDATE
+    assert nominated(store) == ["shop/high"]
 
 
 def test_a_pod_that_stays_as_it_was_loses_its_nomination(store: Store) -> None:

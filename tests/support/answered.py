@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from policy.audit.observed.recording import SchedulerRules, record_observed, server_rules
+from policy.decision.model import Decision
 from policy.manifests import from_dicts
 from policy.observing.model import Confidence, Evidence, Preemption, SeenVictim
 from policy.rules import RuleSet
@@ -57,25 +58,44 @@ def fill(store: Store) -> None:
     store.record.activate("prod", rules=rules, reason="t", source="dev", **options)
 
 
-def answer(store: Store, mode: CallMode = CallMode.ENFORCE) -> None:
+def answer(
+    store: Store, mode: CallMode = CallMode.ENFORCE, *, preemptor: dict[str, Any] = HIGH
+) -> Decision:
     """Offer the eviction of `a`."""
-    offered = {"n1": {"Pods": [{"UID": "uid-a"}], "NumPDBViolations": 0}}
-    body = msgspec.json.encode({"Pod": HIGH, "NodeNameToMetaVictims": offered})
+    decision = offer(store, "a", mode=mode, preemptor=preemptor)
+    assert (decision.node, [v.pod for v in decision.victims]) == ("n1", ["shop/a"])
+    return decision
+
+
+def offer(
+    store: Store,
+    victim: str,
+    *,
+    mode: CallMode = CallMode.ENFORCE,
+    preemptor: dict[str, Any] = HIGH,
+) -> Decision:
+    """Offer the eviction of a pod of `n1`."""
+    offered = {"n1": {"Pods": [{"UID": f"uid-{victim}"}], "NumPDBViolations": 0}}
+    body = msgspec.json.encode({"Pod": preemptor, "NodeNameToMetaVictims": offered})
     request = read_preempt(body)
     call = PreemptCall(request=request, mode=mode, caller="", arrived_ms=NOW_MS, seconds=60)
     with recorder_of(store) as recorder:
         decider = Decider(store, "prod", clock=lambda: NOW_MS, recorder=recorder)
-        made = recorded(decider.decide(_question(call)))
-    assert (made.decision.node, made.decision.effects.evict) == ("n1", ("shop/a",))
+        return recorded(decider.decide(_question(call))).decision
 
 
 def observe(
-    store: Store, *victims: str, node: str = "n1", preemptor_uid: str = "uid-high", at_ms: int = 0
+    store: Store,
+    *victims: str,
+    node: str = "n1",
+    preemptor: str = "high",
+    preemptor_uid: str = "",
+    at_ms: int = 0,
 ) -> ObservationRow:
-    """Record what events say of the eviction of these pods for `high`."""
+    """Record what events say of the eviction of these pods for the preemptor."""
     seen = Preemption(
-        preemptor="shop/high",
-        preemptor_uid=preemptor_uid,
+        preemptor=f"shop/{preemptor}",
+        preemptor_uid=preemptor_uid or f"uid-{preemptor}",
         preemptor_kind="Pod",
         node=node,
         scheduler="default-scheduler",
@@ -86,7 +106,7 @@ def observe(
                 pod=f"shop/{name}",
                 uid=f"uid-{name}",
                 evidence=(Evidence.EVENT,),
-                event_uid=f"event-{name}",
+                event_uid=f"event-{name}-{preemptor}",
             )
             for name in victims
         ),

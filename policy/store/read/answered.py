@@ -59,13 +59,18 @@ def answered(
 
 def _decision(connection: Connection, row: RowMapping) -> AnsweredDecision:
     v = VICTIMS.c
-    evicted = select(v.uid, v.pdb_violating).where(
-        v.decision_id == row["id"], v.evicted, v.uid != "", ~contradicted(v.decision_id, v.position)
+    # Two schedulers, or one that does not see its own deletion yet, evict a pod twice: an event
+    # names a pod, too, that was leaving when this was decided, for a decision before.
+    leave = select(v.uid, v.pdb_violating).where(
+        v.decision_id == row["id"],
+        or_(v.evicted, v.already_terminating),
+        v.uid != "",
+        ~contradicted(v.decision_id, v.position),
     )
     return AnsweredDecision(
         id=row["id"],
         rule_set=row["name"],
         rule_set_digest=row["digest"],
         engine_version=row["engine_version"],
-        victims={one.uid: bool(one.pdb_violating) for one in connection.execute(evicted)},
+        victims={one.uid: bool(one.pdb_violating) for one in connection.execute(leave)},
     )
