@@ -182,14 +182,12 @@ def test_no_candidate_is_an_answer_that_changes_nothing(
     answers = [service.preempt(call) for _ in range(2)]
     page = service.get("/decisions/2").text
     assert service.stop() == 0
-    command = [sys.executable, "-m", "policy", "explain", "2", "--db", database_url]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     with Store.open(database_url) as store:
         row = store.read.decision(2).row
     assert (row.outcome, row.revision) == ("no-candidate", None)
     assert (answers[1] == {}) is as_decided
-    assert ("what the rules would have done" not in page) is as_decided
-    assert ("what the rules would have done" not in told) is as_decided
+    assert row.is_judgement_only is not as_decided
+    assert "what the rules would have done" not in page  # nothing would have been done
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
@@ -398,8 +396,7 @@ def test_two_processes_never_promise_the_same_room(
     """Sixteen preemptors at once, all offered all of eight nodes: each node is promised once."""
     tried(Kind.CONCURRENT)
     a_cluster(database_url, nodes=8)
-    # The eight without a room wait three quarters of it: the pods that have one might be gone.
-    services = [start(database_url, "--extender-mode", "enforce", "--deadline", 12) for _ in "12"]
+    services = [start(database_url, "--extender-mode", "enforce", "--deadline", 30) for _ in "12"]
     everything = {f"n{i}": [f"low-{i}"] for i in range(8)}
 
     def call(i: int) -> list[str]:

@@ -65,11 +65,11 @@ def test_messages_arrive_as_they_were_sent() -> None:
         patience=0.75,
         traced=True,
     )
-    sent = channel.frame(call, call=7) + channel.frame(channel.Stop())
+    sent = channel.frame(call, call=7) + channel.frame(channel.Stop(seconds=8.0))
     file = io.BytesIO(sent)
     assert [channel.read(file) for _ in range(3)] == [
         (call, 7, b""),
-        (channel.Stop(), 0, b""),
+        (channel.Stop(seconds=8.0), 0, b""),
         None,
     ]
     assert [channel.read(io.BytesIO(sent[:end])) for end in (0, 15, 20, 300_000)] == [None] * 4

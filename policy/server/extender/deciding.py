@@ -448,26 +448,25 @@ class _Attempt:
 GONE: Final = "the pod is gone"
 """Why a scheduler that is obeyed was not answered what was decided."""
 _UNKNOWN: Final = frozenset({messages.UNKNOWN_NODE, messages.UNKNOWN_VICTIM})
-_NOT_KNOWN_YET: Final = _UNKNOWN | {messages.PROMISED}
 
 
 def _behind(decision: Decision) -> bool:
     """Was the pod refused for what the scheduler, by its call, has seen change already?
 
-    It offers no candidates for a pod that waits for victims to leave, none that it does not know,
-    and none whose room is for a pod that it has nominated: that one is gone, or bound elsewhere.
+    It offers no candidates for a pod that waits for victims to leave, and none that it does not
+    know.
     """
     if decision.outcome is Outcome.PREEMPT:
         return False
-    return bool(decision.trace.waits_for) or _left_out_for(decision, _NOT_KNOWN_YET)
+    return bool(decision.trace.waits_for) or _names_unknown(decision)
 
 
 def _misses_victims(decision: Decision) -> bool:
     """May it be another one where the state has all the victims that were offered?"""
-    return decision.outcome is not Outcome.PREEMPT or _left_out_for(decision, _UNKNOWN)
+    return decision.outcome is not Outcome.PREEMPT or _names_unknown(decision)
 
 
-def _left_out_for(decision: Decision, reasons: frozenset[str]) -> bool:
-    """Was a candidate left out for one of these reasons?"""
+def _names_unknown(decision: Decision) -> bool:
+    """Was a candidate left out because the state does not have its node, or one of its victims?"""
     statuses = decision.trace.dry_run_statuses.statuses
-    return any(not reasons.isdisjoint(status.reasons) for status in statuses)
+    return any(not _UNKNOWN.isdisjoint(status.reasons) for status in statuses)
