@@ -288,6 +288,21 @@ def test_a_process_that_stands_still_records_nothing_that_was_answered_otherwise
         )
 
 
+@contextmanager
+def held_up(url: str, service: Serving) -> Iterator[list[dict[str, list[str]]]]:
+    """A call that waits for the database until the end of the block; gives its answer."""
+    answered: list[dict[str, list[str]]] = []
+    call = threading.Thread(target=lambda: answered.append(service.preempt(a_call("high"))))
+    lock = sqlite3.connect(url, isolation_level=None)
+    lock.execute("BEGIN IMMEDIATE")
+    call.start()
+    time.sleep(0.5)
+    yield answered
+    lock.execute("ROLLBACK")
+    lock.close()
+    call.join()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_the_whole_group_ends_it_after_what_it_holds(
     sqlite_url: str, tmp_path: Path, number: signal.Signals
@@ -296,18 +311,10 @@ def test_a_signal_to_the_whole_group_ends_it_after_what_it_holds(
     with served(sqlite_url, tmp_path, "--deadline", 30, process_group=0) as service:
         service.ready()
         pids = decider(service), recorder(service)
-        answered: list[dict[str, list[str]]] = []
-        call = threading.Thread(target=lambda: answered.append(service.preempt(a_call("high"))))
-        lock = sqlite3.connect(sqlite_url, isolation_level=None)
-        lock.execute("BEGIN IMMEDIATE")
-        call.start()
-        time.sleep(0.5)
-        os.killpg(service.process.pid, number)
-        time.sleep(0.5)
-        assert (answered, [runs(pid) for pid in pids]) == ([], [True, True])
-        lock.execute("ROLLBACK")
-        lock.close()
-        call.join()
+        with held_up(sqlite_url, service) as answered:
+            os.killpg(service.process.pid, number)
+            time.sleep(0.5)
+            assert (answered, [runs(pid) for pid in pids]) == ([], [True, True])
         assert answered == [{"n0": ["uid-low"]}]
         assert service.process.wait(_ENOUGH) == 0
         assert not any(map(runs, pids))
@@ -624,17 +631,9 @@ def test_a_service_ends_in_time_though_a_call_may_take_longer(
     given = ("--extender-mode", "enforce", "--deadline", "60")
     with served(sqlite_url, tmp_path, *given) as service:
         service.ready()
-        answered: list[dict[str, list[str]]] = []
-        call = threading.Thread(target=lambda: answered.append(service.preempt(a_call("high"))))
-        lock = sqlite3.connect(sqlite_url, isolation_level=None)
-        lock.execute("BEGIN IMMEDIATE")
-        call.start()
-        time.sleep(0.5)
-        service.process.terminate()
-        status = service.process.wait(10)
-        lock.execute("ROLLBACK")
-        lock.close()
-        call.join()
+        with held_up(sqlite_url, service) as answered:
+            service.process.terminate()
+            status = service.process.wait(10)
         assert (status, answered) == (0, [{}])
         assert "Traceback" not in service.log.read_text()
     (waiting,) = spool.waiting("prod")

@@ -64,7 +64,7 @@ class Ending(msgspec.Struct, frozen=True, tag=True):
 class Stop(msgspec.Struct, frozen=True, tag=True):
     """End after the calls that were sent."""
 
-    seconds: float  #: that it may take; then nobody waits for it
+    seconds: float  #: given for it; then the service kills the process
 
 
 # --- from the desks -------------------------------------------------------------------------------
