@@ -7,6 +7,7 @@ advances the state; what was recorded here is committed to it. Nothing else chan
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,10 @@ from itertools import takewhile
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from policy.cluster.digest import Change, HistoryFigures
+from policy.cluster.objects import ClusterObject, key_of, kind_of
 from policy.cluster.snapshot import Snapshot
+
+log = logging.getLogger("policy.scheduling")
 
 ATTEMPTS: Final = 100
 """How often something is decided again because the cluster changed meanwhile."""
@@ -22,6 +26,10 @@ ATTEMPTS: Final = 100
 
 class StateMoved(Exception):  # what happened, not what went wrong
     """The cluster has a newer revision than the one that something was decided on."""
+
+
+class StateLost(Exception):  # what happened, not what went wrong
+    """The record is that of another past, as after a backup was restored."""
 
 
 class Contended(Exception):  # told to people in the words of its message
@@ -112,11 +120,20 @@ class StateJournal(Protocol):
     def load(self, *, now_ms: int) -> State:
         """The newest state."""
 
-    def delta(self, revision: int) -> StateDelta:
-        """What leads from the state at `revision` to the newest one."""
+    def delta(self, revision: int, *, state_digest: str) -> StateDelta:
+        """What leads from the state at `revision` to the newest one.
+
+        Raises StateLost where that revision is not in the record, or is of another state there.
+        """
 
     def change(
-        self, changes: Sequence[Change], *, source: str, at_ms: int, expected_revision: int
+        self,
+        changes: Sequence[Change],
+        *,
+        source: str,
+        at_ms: int,
+        expected_revision: int,
+        expected_digest: str,
     ) -> Position:
         """Make changes that no decision made. Raises StateMoved."""
 
@@ -171,18 +188,28 @@ class StateTracker:
         """Take over what others changed."""
         self.settle()
         self._doubtful = False
-        if not self._dry_run:
-            delta = self._journal.delta(self.state.revision)
+        if self._dry_run:
+            return
+        before = self.state.snapshot
+        try:
+            delta = self._journal.delta(self.state.revision, state_digest=before.state_digest)
+        except StateLost as exc:
+            log.warning("the state is read anew: %s", exc)
+            found = self._journal.load(now_ms=before.now_ms)
+            self._move(found, _differences(before, found.snapshot))
+        else:
             self._move(self.state.advance(delta), delta.changes)
 
     def keep_up(self, head: int) -> None:
         """Take over what others changed, where the newest revision is none that is known here.
 
         Unlike `refresh` it does not wait for a commit that is under way, where that leads to it: if
-        the revision is somebody else's, the commit fails. head: number of the newest revision.
+        the revision is somebody else's, the commit fails. head: number of the newest revision,
+        which comes before the one that is known here where the record is that of another past.
         """
+        lost = head < self.state.revision
         self.settle_if_done()
-        if self._doubtful or head > self.supposed.revision:
+        if self._doubtful or lost or head > self.supposed.revision:
             self.refresh()
 
     def commit(
@@ -364,6 +391,7 @@ class StateTracker:
                 source=source,
                 at_ms=self._clock(),
                 expected_revision=state.revision,
+                expected_digest=state.snapshot.state_digest,
             )
 
         done = self.commit(proposal, record, subject=f"a step of `{source}`")
@@ -375,6 +403,19 @@ class StateTracker:
             step = Transition(before=before, changes=changes, after=state.snapshot)
             for follower in self._followers:
                 follower(step)
+
+
+def _differences(before: Snapshot, after: Snapshot) -> list[Change]:
+    """What leads from one state to another one."""
+    old, new = _by_key(before), _by_key(after)
+    return [
+        *((*which, None) for which in old if which not in new),
+        *((*which, obj) for which, obj in new.items() if old.get(which) != obj),
+    ]
+
+
+def _by_key(snapshot: Snapshot) -> dict[tuple[str, str], ClusterObject]:
+    return {(kind_of(obj), key_of(obj)): obj for obj in snapshot.objects()}
 
 
 def _contended(subject: str) -> Contended:

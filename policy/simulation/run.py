@@ -173,11 +173,17 @@ class Unrecorded:
     def history(self, rules: RuleSet, *, now_ms: int) -> HistoryFigures | None:
         return {} if rules.history_needs else None
 
-    def delta(self, revision: int) -> StateDelta:
+    def delta(self, revision: int, *, state_digest: str) -> StateDelta:
         raise AssertionError("a dry run follows nobody")
 
     def change(
-        self, changes: Sequence[Change], *, source: str, at_ms: int, expected_revision: int
+        self,
+        changes: Sequence[Change],
+        *,
+        source: str,
+        at_ms: int,
+        expected_revision: int,
+        expected_digest: str,
     ) -> Position:
         raise AssertionError("a dry run writes nothing")
 

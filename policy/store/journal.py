@@ -11,8 +11,8 @@ from policy.decision.groups import GroupDecision
 from policy.decision.model import Decision
 from policy.decision.record import record_of
 from policy.rules.ruleset import RuleSet
-from policy.scheduling.state import State, StateDelta, StateMoved
-from policy.store.errors import StaleRevision
+from policy.scheduling.state import State, StateDelta, StateLost, StateMoved
+from policy.store.errors import NotFound, StaleRevision
 from policy.store.model.decisions import Origin, Recorded
 from policy.store.model.sessions import RecordedSession, SessionRecord
 from policy.store.model.state import Cause, ChangedState
@@ -96,8 +96,16 @@ class StoreJournal:
         )
         return State(snapshot=snapshot, revision=loaded.revision)
 
-    def delta(self, revision: int) -> StateDelta:
-        since = self._store.state.changes_since(self._cluster, revision)
+    def delta(self, revision: int, *, state_digest: str) -> StateDelta:
+        try:
+            since = self._store.state.changes_since(
+                self._cluster, revision, state_digest=state_digest
+            )
+        except NotFound as exc:
+            raise StateLost(
+                f"revision {revision} of cluster `{self._cluster}` is not in the database any more,"
+                " or is another one there, as after a backup was restored"
+            ) from exc
         return StateDelta(
             changes=since.changes, revision=since.revision, state_digest=since.state_digest
         )
@@ -222,7 +230,13 @@ class StoreJournal:
             raise StateMoved(str(stale)) from stale
 
     def change(
-        self, changes: Sequence[Change], *, source: str, at_ms: int, expected_revision: int
+        self,
+        changes: Sequence[Change],
+        *,
+        source: str,
+        at_ms: int,
+        expected_revision: int,
+        expected_digest: str,
     ) -> ChangedState:
         try:
             return self._store.record.change(
@@ -233,6 +247,7 @@ class StoreJournal:
                 cause=self._cause,
                 actor=self._actor,
                 expected_revision=expected_revision,
+                expected_digest=expected_digest,
             )
         except StaleRevision as stale:
             raise StateMoved(str(stale)) from stale

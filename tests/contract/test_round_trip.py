@@ -14,6 +14,7 @@ from policy.cluster.digest import GENESIS, chain_changes, snapshot_digest
 from policy.cluster.objects import key_of, kind_of
 from policy.decision.model import Outcome
 from policy.decision.record import record_of
+from policy.scheduling.state import StateTracker
 from policy.store import (
     ChangesSince,
     HypotheticalDecision,
@@ -28,7 +29,9 @@ from policy.store import (
     StoreError,
 )
 from policy.store.connection import parse_url
+from policy.store.journal import StoreJournal
 from policy.store.model.decisions import LedgerPosition
+from policy.store.model.state import Cause
 from policy.store.read import queries
 from policy.store.read.saved_queries import saved_query
 from tests.contract.builders import (
@@ -197,6 +200,51 @@ def test_no_changes_since_the_newest_revision(store):
     state = store.state.load("default")
     expected = ChangesSince(changes=[], revision=1, state_digest=state.state_digest)
     assert store.state.changes_since("default", 1) == expected
+
+
+@pytest.mark.parametrize("newer", [0, 1])
+def test_changes_since_another_revision_of_the_same_number(store, newer):
+    """As after a backup was restored: nothing leads on from a state that is in no record."""
+    for n in range(newer):
+        later = a_pod("shop/web-1", node="n2", uid=f"second-{n}")
+        store.record.import_objects("default", [later], at_ms=NOW + 9, source="later")
+    digest = store.state.load("default", at=1).state_digest
+    found = store.state.changes_since("default", 1, state_digest=digest)
+    assert found.revision == 1 + newer
+    with pytest.raises(NotFound, match="revision 1 of cluster `default` is another one by now"):
+        store.state.changes_since("default", 1, state_digest="sha256:another")
+
+
+def test_a_change_on_another_state_is_refused(store):
+    """Also where that state has the same number."""
+    known = {"expected_revision": 1, "expected_digest": "sha256:another"}
+    pod = a_pod("shop/web-1", node="n2", uid="second")
+    with pytest.raises(StaleRevision):
+        store.record.change(
+            "default",
+            [("Pod", "shop/web-1", pod)],
+            at_ms=NOW,
+            source="test",
+            cause=Cause.EXTENDER,
+            **known,
+        )
+    assert store.state.head_revision("default") == 1
+
+
+def test_what_is_read_anew_is_told_as_changes(store):
+    """Who follows the state of a lost record hears what leads to the one that is there."""
+    journal = StoreJournal(store, "default", actor="test", clock=lambda: NOW)
+    tracker = StateTracker(journal, clock=lambda: NOW)
+    pod = tracker.state.snapshot.pod("shop/web-1")
+    supposed = [("Pod", "shop/web-1", None), ("Node", "n9", a_node("n9"))]
+    tracker.state = tracker.state.supposing(supposed)  # that came to be in a record that is gone
+    steps = []
+    tracker.follow(steps.append)
+    tracker.keep_up(store.state.head_revision("default"))
+    (step,) = steps
+    assert step.changes == [("Node", "n9", None), ("Pod", "shop/web-1", pod)]
+    assert by_key(step.after.objects()) == by_key(a_cluster())
+    assert tracker.state.revision == 1
 
 
 def test_a_stale_decision_is_refused_and_leaves_nothing(store):

@@ -108,9 +108,9 @@ class Meddled(StoreJournal):
         self._next()
         return super().change(*arguments, **options)
 
-    def delta(self, revision):
+    def delta(self, *arguments, **options):
         self._next()
-        return super().delta(revision)
+        return super().delta(*arguments, **options)
 
 
 def begun(store: Store, turns: list[str], **options) -> tuple[str, Meddled]:

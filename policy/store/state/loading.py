@@ -143,9 +143,17 @@ def load(connection: Connection, cluster: str, *, at: int | None = None) -> Load
 
 
 def changes_since(
-    connection: Connection, cluster: str, since: int, *, until: int | None = None
+    connection: Connection,
+    cluster: str,
+    since: int,
+    *,
+    until: int | None = None,
+    state_digest: str = "",
 ) -> ChangesSince:
-    """Net changes from a revision to a later one, the newest by default. Raises NotFound."""
+    """Net changes from a revision to a later one, the newest by default. Raises NotFound.
+
+    state_digest: that the first one has to have, or it counts as none that is there.
+    """
     head = require_head(connection, cluster)
     number = head.number if until is None else until
     if not 0 <= since <= number <= head.number:
@@ -153,12 +161,13 @@ def changes_since(
             f"cluster `{cluster}` has no changes between revision {since} and {number}",
             help=f"its newest revision is {head.number}",
         )
+    its = head.digest if since == head.number else digest_at(connection, head, since)
+    if state_digest not in {"", its}:
+        raise NotFound(f"revision {since} of cluster `{cluster}` is another one by now")
     if since == head.number:
         # Mostly nothing changed: whoever decides asks after each announcement, its own too.
         return ChangesSince(changes=[], revision=number, state_digest=head.digest)
-    if since > 0:
-        _revision(connection, head, since)
-    elif number > 0:
+    if since == 0 < number:
         _revision(connection, head, 1)
     state = digest_at(connection, head, number)
     changes: list[Change] = []
