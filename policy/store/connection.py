@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sqlalchemy import Connection, Engine, RootTransaction, create_engine, event
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, InvalidatePoolError
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from policy.store import arrays, bulk, identity
@@ -55,6 +55,9 @@ _LONG_LOG: Final = 4000
 """Pages of SQLite's log, of 4 kB each, from which on a commit copies it: `checkpoint`."""
 _FILE: Final = "policy.file"
 """Key of a connection's info: the `SqliteFile` that it has open."""
+_IDLE_SINCE: Final = "policy.idle"
+"""Key of the same: when it was last given back, by `time.monotonic`."""
+_PAUSE_SECONDS: Final = 0.1
 _CHECKPOINT: Final = "PRAGMA wal_checkpoint(PASSIVE)"
 _FORMS: Final = "give a file (`policy.db`), `sqlite:///policy.db` or `postgresql://user@host/name`"
 
@@ -228,10 +231,11 @@ def _postgres_engine(url: URL, *, read_only: bool, json_as_text: bool, repeating
         url,
         connect_args=postgres_options(url),
         poolclass=QueuePool,
-        # Where the server was restarted meanwhile, who reads next need not know. Writers begin
-        # again by themselves, and pay for it once for each transaction.
+        # Where the server was restarted meanwhile, who comes next need not know.
         pool_pre_ping=not repeating,
     )
+    if repeating:
+        _ping_after_a_pause(engine)
 
     @event.listens_for(engine, "connect")
     def settings(connection: Any, record: ConnectionPoolEntry) -> None:
@@ -254,6 +258,27 @@ def _postgres_engine(url: URL, *, read_only: bool, json_as_text: bool, repeating
             connection.read_only = True
 
     return engine
+
+
+def _ping_after_a_pause(engine: Engine) -> None:
+    """Look whether a connection is still there only where it was idle for a while.
+
+    Whoever writes without a pause would pay for it with each transaction.
+    """
+
+    @event.listens_for(engine, "checkin")
+    def note(_: Any, record: ConnectionPoolEntry) -> None:
+        record.info[_IDLE_SINCE] = time.monotonic()
+
+    @event.listens_for(engine, "checkout")
+    def look(connection: Any, record: ConnectionPoolEntry, _: object) -> None:
+        idle_since = record.info.get(_IDLE_SINCE)
+        if idle_since is None or time.monotonic() - idle_since < _PAUSE_SECONDS:
+            return
+        try:
+            engine.dialect.do_ping(connection)
+        except engine.dialect.loaded_dbapi.Error as exc:
+            raise InvalidatePoolError from exc  # the pool makes another one
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import shutil
 import socket
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
@@ -116,6 +117,22 @@ def test_connections_that_were_ended_are_made_anew(wire: BrokenWire, tmp_path: P
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
     assert [service.get(page).status_code for page in pages] == [200] * 3
+    assert service.stop() == 0
+
+
+def test_a_call_after_a_pause_is_recorded_over_a_new_connection(
+    wire: BrokenWire, tmp_path: Path
+) -> None:
+    """Preemptions are rare, and a server or what is before it may end connections that are idle."""
+    service = started(wire.url, tmp_path, "--extender-mode", "enforce", "--on-failure", "deny")
+    for call in CALLS[:3]:
+        assert len(service.preempt(call)) == 1
+        with psycopg.connect(wire.url, autocommit=True) as admin:
+            admin.execute(
+                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        time.sleep(1)
     assert service.stop() == 0
 
 
