@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import msgspec
+import psycopg
 import pytest
 
 from policy.server.extender.spool import Spool, SpooledCall
@@ -110,6 +111,23 @@ def test_in_shadow_mode_it_is_the_same_answer_either_way(wire: BrokenWire, tmp_p
     assert (recorded(wire, CALLS[0]), service.stop()) == ([("offered", "")], 0)
 
 
+@pytest.mark.parametrize(("mode", "status"), [("enforce", 503), ("shadow", 200)])
+def test_a_commit_that_waits_is_answered_in_no_other_way(
+    wire: BrokenWire, tmp_path: Path, mode: str, status: int
+) -> None:
+    """As for a lock of `VACUUM FULL`: when that ends the decision is recorded, and once."""
+    service = started(wire, tmp_path, "--extender-mode", mode, "--deadline", 1)
+    assert service.post("/extender/preempt", CALLS[1]).status_code == 200
+    with psycopg.connect(wire.url) as other:
+        other.execute("LOCK TABLE victims IN ACCESS EXCLUSIVE MODE")
+        assert service.post("/extender/preempt", CALLS[0]).status_code == status
+        time.sleep(2)  # others may look at the spool meanwhile
+    assert until(lambda: len(recorded(wire, CALLS[0])) > 0)
+    assert until(lambda: not waits_in(tmp_path))
+    answer = "chosen" if mode == "enforce" else "offered"
+    assert (recorded(wire, CALLS[0]), service.stop()) == ([(answer, "")], 0)
+
+
 def test_a_call_for_any_environment_is_answered_in_time(wire: BrokenWire, tmp_path: Path) -> None:
     """Also for one that has to be looked up first, and while pages wait for the database."""
     service = started(wire, tmp_path, "--deadline", DEADLINE)
@@ -156,7 +174,8 @@ def test_a_spooled_call_that_cannot_be_recorded_holds_up_no_other(
     service.ready()
     assert until(lambda: not list((tmp_path / "policy-spool").glob("*.calls")))
     assert [file.suffix for file in waits_in(tmp_path)] == [".refused"]
-    assert "a spooled call cannot be recorded; it is kept in" in service.log.read_text()
+    said = "a spooled call cannot be recorded; it is kept in"
+    assert until(lambda: said in service.log.read_text())
     assert service.post("/extender/preempt", CALLS[2]).status_code == 200
     assert (service.get("/readyz").status_code, service.stop()) == (200, 0)
     with Store.open(url) as store:

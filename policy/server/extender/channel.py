@@ -97,6 +97,10 @@ class GivenUp(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     sure: bool = True  #: False where that is only supposed, because nothing is heard of the desks
 
 
+class Committing(msgspec.Struct, frozen=True, tag=True):
+    """The call cannot be given up: its decision is being committed."""
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """How an environment's desk is, sent when that changes."""
 
@@ -119,7 +123,7 @@ calls; the database; the same, where it may have taken the decision; an error of
 that was not foreseen, which the log has."""
 
 ToDesks = Begin | Call | Body | GiveUp | Ending | Stop
-FromDesks = Answered | Failed | BodyNeeded | GivenUp | Status
+FromDesks = Answered | Failed | BodyNeeded | GivenUp | Committing | Status
 
 _TO_DESKS: Final = msgspec.msgpack.Decoder(prepared(ToDesks))
 _FROM_DESKS: Final = msgspec.msgpack.Decoder(prepared(FromDesks))

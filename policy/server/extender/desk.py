@@ -462,6 +462,8 @@ class Desk:
         call = waiting.call
         try:
             request = read_preempt(call.body)
+            if call.doubtful:
+                decider.settle()  # its decision may be in a commit that is still under way
             if not self._is_recorded(waiting, request.digest):
                 before: list[str] = []
                 question = WaitingRequest(

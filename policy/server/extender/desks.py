@@ -16,7 +16,15 @@ from typing import Final, NamedTuple
 import msgspec
 
 from policy.server.extender import channel
-from policy.server.extender.channel import Answered, BodyNeeded, Call, Failed, GivenUp, Status
+from policy.server.extender.channel import (
+    Answered,
+    BodyNeeded,
+    Call,
+    Committing,
+    Failed,
+    GivenUp,
+    Status,
+)
 from policy.server.extender.child import DESKS, Child, start
 from policy.server.extender.wire import BadRequest
 from policy.server.http import Failure, in_own_thread, unforeseen
@@ -53,7 +61,7 @@ class NoDecision(Exception):  # for the record in the words of its text
 
 
 class InDoubt(Exception):  # what happened, not what went wrong
-    """The call was decided and recorded, or it was not: the connection to the database broke."""
+    """The call was decided and recorded, or it was not: nothing was heard of the commit."""
 
 
 class _WaitingCall(NamedTuple):
@@ -83,6 +91,7 @@ class Desks:
         self._connecting = asyncio.Lock()
         self._listening: asyncio.Task[None] | None = None
         self._waiting: dict[int, _WaitingCall] = {}  #: by number
+        self._committing: set[int] = set()  #: those that could not be given up any more
         self._number = 0
         self._closing = False
         self._cut_short = False  #: are all calls given up, because the service ends?
@@ -149,6 +158,7 @@ class Desks:
         finally:
             alarm.cancel()
             del self._waiting[number]
+            self._committing.discard(number)
         if reply is None:
             raise _ended()
         for step in reply.steps:
@@ -252,8 +262,14 @@ class Desks:
         asyncio.get_running_loop().call_later(seconds, self._suppose, number, self._heard)
 
     def _suppose(self, number: int, heard: int) -> None:
-        """Nothing was said of the call in all that time. heard: messages at its beginning."""
-        if number in self._waiting:
+        """Nothing more was said of the call in all that time. heard: messages at its beginning.
+
+        What is being committed may be in the record later: no other answer goes with it.
+        """
+        if number in self._committing:
+            in_doubt = Failed(kind=channel.IN_DOUBT, text="", steps=[])
+            self._settle(number, in_doubt, b"")
+        elif number in self._waiting:
             self._settle(number, GivenUp(sure=False), b"")
             self._silent = self._heard == heard
 
@@ -273,6 +289,9 @@ class Desks:
                 elif isinstance(message, BodyNeeded):
                     if number in self._waiting:
                         self._send(channel.Body(), number=number, body=self._waiting[number].body)
+                elif isinstance(message, Committing):
+                    if number in self._waiting:
+                        self._committing.add(number)
                 else:
                     self._settle(number, message, body)
         except (asyncio.IncompleteReadError, OSError):

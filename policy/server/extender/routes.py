@@ -59,8 +59,8 @@ _SAID_MOST: Final = 16
 """Refusals that are said in that time: whoever may not call fills no log."""
 
 _IN_DOUBT: Final = (
-    "the connection to the database broke when the decision was committed; whether the call was"
-    " decided is in the record"
+    "the database did not say whether the decision was committed; whether the call was decided is"
+    " in the record"
 )
 
 

@@ -142,6 +142,8 @@ class _Worker:
         call, desk = found
         if call.give_up():
             desk.gave_up()
+        elif not call.said.done():
+            self._send(channel.frame(channel.Committing(), call=number))
         if call.given_up and self._calls.pop(number, None) is not None:
             self._send(channel.frame(channel.GivenUp(steps=_taken(call.trace)), call=number))
 
