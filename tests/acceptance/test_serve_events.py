@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -177,6 +178,20 @@ def test_more_events_than_are_read_at_once(service: Serving, url: str) -> None:
             )
     with stream(service, "1-0") as found:
         assert [next(found)[2] for _ in range(count)] == list(range(2, count + 2))
+
+
+def test_events_that_are_read_together_are_one_part(service: Serving, url: str) -> None:
+    """Each part that is sent to a client which has just left may be a line of the log."""
+    count = 10
+    for _ in range(count):
+        record(url, CLUSTERS[0])
+    connection = HTTPConnection("127.0.0.1", urlsplit(service.url).port, timeout=60)
+    connection.request("GET", "/api/v1/events", headers={"Last-Event-ID": "1-0"})
+    sent = b""
+    while sent.count(b"\ndata: ") < count:
+        sent += connection.sock.recv(1 << 16)
+    connection.close()
+    assert len(re.findall(rb"^[0-9a-f]+\r\n", sent, flags=re.M)) == 2
 
 
 def test_two_kinds_that_are_numbered_together(service: Serving, url: str) -> None:

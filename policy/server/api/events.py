@@ -146,10 +146,15 @@ async def events(
             found, whole = await in_thread(_behind, service, principal, head.cluster, seen)
             if not still():
                 return
+            together = []
             for name, position, line in found:
-                any_new = True
                 seen.of[head.cluster] = position
-                yield _event(name, seen, line)
+                together.append(_event(name, seen, line))
+            if together:
+                # One part: written one by one to a client that has just left, each would be a line
+                # of the log.
+                any_new = True
+                yield b"".join(together)
             if whole:
                 looked[head.cluster] = head.sequence
             else:
