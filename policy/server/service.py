@@ -174,9 +174,12 @@ class PolicyService:
         problems = [s.problem for s in self.desks.statuses if s.problem and s.environment == own]
         return "; ".join(problems)
 
-    def measure_store(self) -> None:
-        """Bring the figures up to date that are read from disk and database. Raises StoreError."""
+    def measure_spool(self) -> None:
+        """Bring the figure up to date that is read from the disk."""
         self.metrics.spool.set(self.spool.depth())
+
+    def measure_store(self) -> None:
+        """Bring the figures up to date that are read from the database. Raises StoreError."""
         for head in self.store.ledger.heads():
             self.metrics.ledger.labels(head.cluster).set(head.sequence)
         found = {}

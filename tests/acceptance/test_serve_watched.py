@@ -70,9 +70,16 @@ def test_a_database_that_stands_still_is_said_to(wire: BrokenWire, tmp_path: Pat
         assert until(lambda: figures(service, "policy_environment_ready") == {PROD: 0.0})
         failed = figures(service, "policy_extender_failures_total")
         assert failed['reason="deadline"'] >= 4.0
+        waiting = figures(service, "policy_spool_depth")[""]
+        assert service.post("/extender/preempt", CALLS[5]).status_code == 200
+        assert figures(service, "policy_spool_depth") == {"": waiting + 1}
         older = figures(service, "policy_state_age_seconds")
         assert (older.keys(), older[PROD] > ages[PROD]) == (ages.keys(), True)
+        for _ in range(3):
+            assert service.get("/readyz", timeout=20).status_code == 503
         assert service.stop() == 0
+        said = re.findall("figures of the .*|not ready: the database .*", service.log.read_text())
+        assert len(said) == len(set(said))
         assert "mostly the database, stands still: the process ends" in service.log.read_text()
     assert "no calls for `prod` are decided: decisions are not recorded in time" in (
         service.log.read_text()
