@@ -9,6 +9,7 @@ from typing import TypeVar
 from policy.live.backoff import Backoff
 from policy.live.figures import FollowerFigures, Occasion
 from policy.store import OtherCluster, StoreError
+from policy.store.errors import OtherPast
 
 _T = TypeVar("_T")
 
@@ -32,13 +33,14 @@ class Patience:
     def call(self, call: Callable[[], _T]) -> _T:
         """What a call of the store returns; while the database is away it is made again.
 
-        Raises StoreError where the follower was stopped meanwhile, OtherCluster at once.
+        Raises StoreError where the follower was stopped meanwhile, OtherCluster and OtherPast at
+        once.
         """
         backoff = self._backoff()
         while True:
             try:
                 found = call()
-            except OtherCluster:
+            except (OtherCluster, OtherPast):
                 raise
             except StoreError as exc:
                 if not self._waited_out(exc, backoff):

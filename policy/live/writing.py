@@ -52,6 +52,7 @@ class Writer:
         self._actor = actor
         self._clock = clock
         self._tell = tell
+        self._known: tuple[int, str] | None = None  #: the newest revision, and its state's digest
 
     def load(self, *, newest: int) -> None:
         """What is known from before: how far it was read, the state, evidence that waits.
@@ -66,6 +67,7 @@ class Writer:
         except NotFound:
             return
         self._figures.revision = state.revision
+        self._known = state.revision, state.state_digest
         self._mirror.load(state.objects)
         self._preemptions.begin(
             state.objects, revision=state.revision, state_digest=state.state_digest
@@ -152,8 +154,10 @@ class Writer:
                 positions=positions,
                 gaps=gaps,
                 identity=self._recognition.new,
+                known=self._known,
             )
         )
+        self._known = done.revision, done.state_digest
         self._recognition.new = None
         self.positions.kept(self._clock())
         self._figures.kinds = positions

@@ -194,8 +194,8 @@ class StateTracker:
         try:
             delta = self._journal.delta(self.state.revision, state_digest=before.state_digest)
         except StateLost as exc:
-            log.warning("the state is read anew: %s", exc)
             found = self._journal.load(now_ms=before.now_ms)
+            log.warning("the state is read anew: %s", exc)
             self._move(found, _differences(before, found.snapshot))
         else:
             self._move(self.state.advance(delta), delta.changes)

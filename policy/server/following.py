@@ -16,6 +16,7 @@ from policy.live.following import Follower
 from policy.live.status import FollowerMetrics, health
 from policy.server.config import Follow
 from policy.store import Store, StoreError
+from policy.store.errors import OtherPast
 
 log = logging.getLogger("policy.server.follow")
 
@@ -38,25 +39,30 @@ class ClusterFollower:
         at = place(
             kubeconfig=wanted.kubeconfig, context=wanted.context, in_cluster=wanted.in_cluster
         )
-        self._clock = clock
+        self._store, self._actor, self._clock = store, wanted.actor, clock
         self.cluster = wanted.cluster or at.name  #: under which name it is kept
         self._connection = Connection(at)
-        self._follower = Follower(
-            store,
-            self.cluster,
-            self._connection,
-            actor=wanted.actor,
-            clock=clock,
-            tell=self._told,
-        )
+        self._follower = self._made()
+        self._closing = False
         registry.register(FollowerMetrics(lambda: self._follower.figures, clock))
         self._thread = threading.Thread(target=self._run, name="follow", daemon=True)
+
+    def _made(self) -> Follower:
+        return Follower(
+            self._store,
+            self.cluster,
+            self._connection,
+            actor=self._actor,
+            clock=self._clock,
+            tell=self._told,
+        )
 
     def start(self) -> None:
         log.info("following %s as cluster %s", self._connection.source, self.cluster)
         self._thread.start()
 
     def close(self) -> None:
+        self._closing = True
         self._follower.stop()
         if self._thread.ident is not None:  # a process that cannot listen ends before it follows
             self._thread.join(_CLOSING_SECONDS)
@@ -74,7 +80,14 @@ class ClusterFollower:
 
     def _run(self) -> None:
         try:
-            self._follower.run()
+            while not self._closing:
+                try:
+                    self._follower.run()
+                except OtherPast as exc:
+                    log.warning("following %s begins anew: %s", self.cluster, exc)
+                    self._follower = self._made()
+                else:
+                    return
         except Exception as exc:  # the outermost frame of this thread
             # The service goes on; its health says what became of the follower.
             self._follower.figures.synced = False

@@ -103,6 +103,17 @@ class OtherCluster(Conflict):
         )
 
 
+class OtherPast(Conflict):
+    """The record is no longer the one that was written, as after a backup was restored."""
+
+    def __init__(self, *, cluster: str, revision: int) -> None:
+        super().__init__(
+            f"revision {revision} of cluster `{cluster}` is not in the database any more, or is"
+            " another one there, as after a backup was restored",
+            help="start it again: it goes on from what is there",
+        )
+
+
 class NoActiveRules(Conflict):
     """An environment has never had an active rule set."""
 

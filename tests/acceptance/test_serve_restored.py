@@ -6,21 +6,26 @@ As by a backup that is restored, or by a replica that had not all of it when it 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
 import pytest
+from prometheus_client import CollectorRegistry
 from sqlalchemy.engine import make_url
 
 from policy.audit.inputs import ReplayVerdict
 from policy.audit.replay import replay_all
 from policy.manifests import from_dicts
+from policy.server.config import Follow
+from policy.server.following import ClusterFollower
 from policy.store import Store
 from tests.acceptance.test_serve_broken import until
-from tests.support import serving
+from tests.support import api_server, live, serving
 from tests.support.serving import Serving, preempts
 
+FOLLOWED = "kubelet-grace"
 CALLS = [json.loads(one["request"]) for one in preempts("b")]
 
 
@@ -80,3 +85,62 @@ def test_the_state_is_read_anew(
         verdicts = {found.verdict for found in replay_all(store, ids)}
         assert verdicts == {ReplayVerdict.EQUAL}
         assert store.ledger.verify().ok
+
+
+def test_a_follower_does_not_write_on_behind_another_past(
+    make_postgres: Callable[[str | None], str],
+    postgres_server: str,
+    postgres_template: str,
+    tmp_path: Path,
+) -> None:
+    """It would leave out what was lost. Started again, it goes on from what is there."""
+    url = make_postgres(postgres_template)
+    backup = make_postgres(postgres_template)
+    with api_server.serving(live.initial(FOLLOWED)) as server:
+        with live.following(url, server, tmp_path) as found:
+            live.until(lambda: found.follower.figures.synced, what="the first lists")
+            restored(postgres_server, url, backup)
+            live.play(server, FOLLOWED)
+            live.until(lambda: found.error is not None, what="the end of the follower")
+        assert "is not in the database any more" in str(found.error)
+        with Store.open(url) as store:
+            assert store.state.cluster_names() == []
+        with live.following(url, server, tmp_path) as found:
+            live.until(lambda: state_is_final(url), what="the newest state")
+        assert found.error is None
+
+
+def test_a_follower_beside_the_service_begins_anew(
+    make_postgres: Callable[[str | None], str],
+    postgres_server: str,
+    postgres_template: str,
+    tmp_path: Path,
+) -> None:
+    """The service goes on, and nobody would start its follower again."""
+    url = make_postgres(postgres_template)
+    backup = make_postgres(postgres_template)
+    with api_server.serving(live.initial(FOLLOWED)) as server, Store.open(url) as store:
+        config = api_server.kubeconfig(tmp_path, server.url, token=server.token)
+        follower = ClusterFollower(
+            store,
+            Follow(
+                kubeconfig=config, context=None, in_cluster=False, cluster=live.CLUSTER, actor="ann"
+            ),
+            clock=lambda: time.time_ns() // 1_000_000,
+            registry=CollectorRegistry(),
+        )
+        follower.start()
+        live.until(lambda: follower.health()[0] == 200, what="the first lists")
+        restored(postgres_server, url, backup)
+        live.play(server, FOLLOWED)
+        live.until(lambda: state_is_final(url), what="the newest state")
+        assert follower.health()[0] == 200
+        follower.close()
+
+
+def state_is_final(url: str) -> bool:
+    with Store.open(url, read_only=True) as store:
+        if live.CLUSTER not in store.state.cluster_names():
+            return False
+        objects = store.state.load(live.CLUSTER).objects
+        return live.identity(objects) == live.final(FOLLOWED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,10 +14,12 @@ from policy.cluster.digest import Change
 from policy.cluster.objects import Pod
 from policy.store import cluster_identity, rows
 from policy.store import identity as process
+from policy.store.errors import NotFound, OtherPast
 from policy.store.ledger import entries
 from policy.store.model.state import Cause
 from policy.store.observed import ClusterIdentity, Followed, FollowedRevision
 from policy.store.record import outcomes
+from policy.store.state.loading import digest_at
 from policy.store.state.revisions import Put, puts_and_deletes, write_revision
 from policy.store.state.versions import (
     Head,
@@ -54,15 +57,19 @@ def follow(
     positions: Mapping[str, int] | None = None,
     gaps: Sequence[Gap] = (),
     identity: ClusterIdentity | None = None,
+    known: tuple[int, str] | None = None,
 ) -> Followed:
     """Write each segment as one revision, where it changes anything.
 
     What is there already in the same form, and the removal of what is not there, change nothing:
     the same changes may come again. positions: resourceVersions up to which each kind was read.
     identity: which real cluster it is, where that is known. Raises OtherCluster where the cluster
-    of that name is another one.
+    of that name is another one. known: a revision that was there, and the digest of its state.
+    Raises OtherPast where that is no longer so.
     """
     head = lock_head(connection, cluster)
+    if known is not None:
+        _require(connection, head, *known)
     if identity is not None:
         cluster_identity.keep(connection, head, identity, at_ms=at_ms)
     written: list[FollowedRevision] = []
@@ -115,6 +122,15 @@ def follow(
     if positions:
         _keep_positions(connection, head, positions, at_ms=at_ms)
     return Followed(revision=head.number, state_digest=head.digest, written=written)
+
+
+def _require(connection: Connection, head: Head, revision: int, digest: str) -> None:
+    if (revision, digest) == (head.number, head.digest):
+        return
+    with suppress(NotFound):
+        if revision <= head.number and digest_at(connection, head, revision) == digest:
+            return
+    raise OtherPast(cluster=head.name, revision=revision)
 
 
 def _live(
