@@ -266,8 +266,8 @@ def _ping_after_a_pause(engine: Engine) -> None:
     Whoever writes without a pause would pay for it with each transaction.
     """
 
-    @event.listens_for(engine, "checkin")
-    def note(_: Any, record: ConnectionPoolEntry) -> None:
+    @event.listens_for(engine, "reset")  # when it is given back
+    def note(_: Any, record: ConnectionPoolEntry, __: object) -> None:
         record.info[_IDLE_SINCE] = time.monotonic()
 
     @event.listens_for(engine, "checkout")
