@@ -390,3 +390,16 @@ def test_a_place_in_a_list_is_a_number(service: Serving, tokens: dict[str, str],
     page = got(service, tokens, f"{path}?after=abc")
     said = "`after`: not a whole number" in words(page)
     assert (page.status_code, said) == (400, True)
+
+
+def test_files_of_pages_are_kept_as_long_as_they_are_those(service: Serving) -> None:
+    """Under the address that a page of another version names, what is given here is not kept.
+
+    While two services are replaced one by one, the page may come from the new one and this from
+    the old one: browsers would keep the old file for the new page.
+    """
+    login = service.get("/login").text
+    files = re.findall(r'(?:href|src)="(/static/[^"]+)"', login)
+    others = [f"{file.partition('?')[0]}?0123456789ab" for file in files]
+    kept = [service.get(file).headers["cache-control"] for file in (*files, *others)]
+    assert kept == ["public, max-age=31536000, immutable"] * 3 + ["no-store"] * 3
