@@ -322,6 +322,21 @@ def test_what_was_read_before_is_not_sent_again(
     assert found == {**dict.fromkeys(forever, True), **dict.fromkeys(others, False)}
 
 
+def test_what_is_kept_is_for_whom_it_was_given(service: Serving, tokens: dict[str, str]) -> None:
+    """A browser shows a rule set no more, that stays for ever, after the session in which it came.
+
+    Nor to a session of a token that may not see it.
+    """
+    headers = bearer(tokens["viewer"])
+    digest = service.get("/api/v1/rule-sets/kube-1.36", headers=headers).json()["digest"]
+    forever = f"/api/v1/rule-sets/{digest}"
+    given = service.get(forever, headers=headers)
+    known = {**headers, "If-None-Match": given.headers["etag"]}
+    answers = [given, service.get(forever, headers=known)]
+    found = [(one.status_code, one.headers.get("vary")) for one in answers]
+    assert found == [(200, "Authorization, Cookie"), (304, "Authorization, Cookie")]
+
+
 def test_tags_may_stand_on_several_lines(service: Serving, tokens: dict[str, str]) -> None:
     """As of every header that is a list (RFC 9110, 5.3), also as proxies weaken them."""
     url = f"{service.url}/api/v1/environments/prod"

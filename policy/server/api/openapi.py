@@ -48,6 +48,7 @@ _LENGTHS: Final[Mapping[str, Mapping[str, int]]] = {HEADER: {"maxLength": LONGES
 _RETURNED: Final = {
     "ETag": "Send it as `If-None-Match`: 304 means that the answer is the same.",
     "Cache-Control": "`immutable` where the answer is the same for ever.",
+    "Vary": "An answer that is kept is for the token, or the session, that was sent.",
     "Link": 'The next page, `rel="next"`; missing on the last one.',
     "Retry-After": "Seconds.",
     "WWW-Authenticate": "How to authenticate.",
@@ -135,7 +136,7 @@ def _described(operation: ApiOperation) -> dict[str, Any]:
             "content": {"application/json": {"schema": schema}},
         }
         statuses += [408, 413, 415]
-    kept = ("ETag", "Cache-Control") if operation.method == "GET" else ()
+    kept = ("ETag", "Cache-Control", "Vary") if operation.method == "GET" else ()
     schemas = [_refer(kind) for kind in operation.answers]
     told["responses"] = {
         str(operation.success): {
