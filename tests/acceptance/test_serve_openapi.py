@@ -337,6 +337,24 @@ def test_what_is_kept_is_for_whom_it_was_given(service: Serving, tokens: dict[st
     assert found == [(200, "Authorization, Cookie"), (304, "Authorization, Cookie")]
 
 
+def test_every_array_says_what_is_in_it(described: dict[str, Any]) -> None:
+    """By a schema, also where it may be anything: generators of clients take nothing else."""
+    wanting = []
+
+    def look(part: Any, at: str) -> None:
+        if isinstance(part, list):
+            for number, one in enumerate(part):
+                look(one, f"{at}/{number}")
+        elif isinstance(part, dict):
+            if part.get("type") == "array" and not isinstance(part.get("items"), dict):
+                wanting.append(at)
+            for name, one in part.items():
+                look(one, f"{at}/{name}")
+
+    look(described, "")
+    assert wanting == []
+
+
 def test_tags_may_stand_on_several_lines(service: Serving, tokens: dict[str, str]) -> None:
     """As of every header that is a list (RFC 9110, 5.3), also as proxies weaken them."""
     url = f"{service.url}/api/v1/environments/prod"

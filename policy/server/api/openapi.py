@@ -92,7 +92,24 @@ def _schemas(operations: Iterable[ApiOperation], streams: Iterable[Stream]) -> d
     whole = (answer for operation in operations for answer in operation.answers)
     kinds = dict.fromkeys([Problem, *whole, *parts])
     _, found = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
+    _name_items(found)
     return found
+
+
+def _name_items(schema: Any) -> None:
+    """Give every array `items` that are a schema.
+
+    msgspec leaves them out where they may be anything, and ends tuples by `false` beside their
+    number. Both are allowed, and generators of clients refuse them.
+    """
+    if isinstance(schema, dict):
+        if schema.get("type") == "array" and not schema.get("items"):
+            schema["items"] = {}
+        for part in schema.values():
+            _name_items(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            _name_items(part)
 
 
 def _refer(kind: type[msgspec.Struct]) -> dict[str, str]:
