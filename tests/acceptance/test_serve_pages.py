@@ -147,6 +147,14 @@ FIELDS = """() => {
     .map(e => e.outerHTML.slice(0, 80)) }"""
 """Fields whose edge does not stand out from the page (WCAG 1.4.11), or their hint from them."""
 
+LANDMARKS = """() => {
+  const named = [...document.querySelectorAll('section[aria-labelledby], [role=region], nav, main')]
+    .map(e => [e.localName, e.getAttribute('aria-label')
+      || document.getElementById(e.getAttribute('aria-labelledby'))?.textContent.trim() || ''])
+    .map(([kind, name]) => `${kind === 'div' ? 'section' : kind} ${name}`);
+  return named.filter((one, at) => named.indexOf(one) !== at) }"""
+"""Landmarks of the same name as one before: who goes from one to the next takes them for one."""
+
 CRUSHED = """() => [...document.querySelectorAll('.wide td')].filter(cell => {
     const word = document.createElement('span');
     const first = cell.innerText.trim().split(/[\\s\\/-]/)[0];
@@ -183,6 +191,7 @@ def test_every_page_stands(
             "one heading": page.locator("h1").count(),
             "crushed": page.evaluate(CRUSHED),
             "fields": page.evaluate(FIELDS),
+            "landmarks": page.evaluate(LANDMARKS),
         }
         if shots:
             name = path.strip("/").partition("?")[0].replace("/", "-") or "overview"
@@ -195,6 +204,7 @@ def test_every_page_stands(
             "contrast": [],
             "crushed": [],
             "fields": [],
+            "landmarks": [],
         }
         if found != right:
             wrong[path] = found
