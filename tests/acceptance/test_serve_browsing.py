@@ -385,6 +385,24 @@ def test_a_parameter_that_a_page_does_not_know_is_refused(
     assert plain == empty
 
 
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("/?cluster=default&cluster=other", "`cluster`: it is given twice"),
+        ("/nodes/crowded?cluster=default&cluster=default", "`cluster`: it is given twice"),
+        ("/sql?q=SELECT+:a&p.a=1&p.a=2", "`p.a`: it is given twice"),
+        ("/decisions/1?show=nodes", "`show`: not one of `candidates`, `node`, `spared`"),
+        ("/sessions/1?show=all", "`show`: not one of `effects`"),
+    ],
+)
+def test_a_value_that_has_no_effect_is_refused(
+    service: Serving, tokens: dict[str, str], path: str, told: str
+) -> None:
+    """Of two the last one counted, and another part than there is showed none."""
+    page = got(service, tokens, path)
+    assert (page.status_code, told in words(page)) == (400, True)
+
+
 @pytest.mark.parametrize("path", ["/workloads/shop/low", "/sessions/1", "/decisions"])
 def test_a_place_in_a_list_is_a_number(service: Serving, tokens: dict[str, str], path: str) -> None:
     page = got(service, tokens, f"{path}?after=abc")
