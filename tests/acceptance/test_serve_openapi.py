@@ -355,6 +355,20 @@ def test_every_array_says_what_is_in_it(described: dict[str, Any]) -> None:
     assert wanting == []
 
 
+def test_everything_that_may_be_given_has_a_meaning(described: dict[str, Any]) -> None:
+    """Every parameter, and every field of a body."""
+    without = []
+    for path, operations in described["paths"].items():
+        for method, operation in operations.items():
+            given = {one["name"]: one["schema"] for one in operation["parameters"]}
+            body = operation.get("requestBody")
+            if body is not None:
+                given |= body["content"]["application/json"]["schema"]["properties"]
+            names = [name for name, one in given.items() if not one.get("description")]
+            without += [(method, path, name) for name in names]
+    assert without == []
+
+
 def test_tags_may_stand_on_several_lines(service: Serving, tokens: dict[str, str]) -> None:
     """As of every header that is a list (RFC 9110, 5.3), also as proxies weaken them."""
     url = f"{service.url}/api/v1/environments/prod"
