@@ -18,6 +18,7 @@ from policy.batch.resources import Resource
 from policy.batch.result import SessionResult, evictions_taken_back
 from policy.store import SessionRow, SessionStep, StoredSession
 from policy.store.record.sessions import TOOK_EFFECT
+from policy.text.words import rounded
 
 SUMMARY: Final = (
     "id",
@@ -236,13 +237,14 @@ def queues_in_words(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _in_words(amounts: Mapping[str, float] | None) -> str:
-    return ", ".join(
-        f"memory {value / 2**30:.4g}Gi"
-        if name == _UNITS["memory"]
-        else f"{name.removesuffix('_milli')} {value if name == 'pods' else value / 1000:.4g}"
-        for name, value in (amounts or {}).items()
-        if value
-    )
+    return ", ".join(_amount(name, value) for name, value in (amounts or {}).items() if value)
+
+
+def _amount(name: str, value: float) -> str:
+    if name == _UNITS["memory"]:
+        return f"memory {rounded(value / 2**30, 4)}Gi"
+    shown = rounded(value if name == "pods" else value / 1000, 4)
+    return f"{name.removesuffix('_milli')} {shown}"
 
 
 # --- how it came to that -----------------------------------------------------------------------

@@ -17,7 +17,7 @@ from policy.batch.recording import (
 )
 from policy.batch.result import JobReason, SessionResult
 from policy.batch.trials import PlacementTrial
-from policy.text.words import number
+from policy.text.words import number, rounded
 
 _JOB: Final[Mapping[Reason, str]] = {
     Reason.LEFT_OUT: "its queue or its pod group does not exist",
@@ -236,8 +236,8 @@ def _amount(name: str, value: float) -> str:
         return "no limit"
     name = name.removeprefix("requests.")
     if name == "memory":
-        return f"{value / 2**30:.4g}Gi"
-    return f"{value if name == 'pods' else value / 1000:.4g}"
+        return f"{rounded(value / 2**30, 4)}Gi"
+    return rounded(value if name == "pods" else value / 1000, 4)
 
 
 def _counts(rejection: Rejection) -> str:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 
 def number(count: int, what: str) -> str:
     """`1 pod`, `2 pods`"""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def rounded(value: float, digits: int) -> str:
+    """Of so many digits, or of all that are whole ones, and no power of ten: `0.562`, `2048`."""
+    if abs(value) >= 10 ** (digits - 1):
+        return f"{value:.0f}"
+    return f"{Decimal(f'{value:.{digits}g}'):f}"
 
 
 def counted(counts: Mapping[str, int]) -> str:

@@ -385,8 +385,39 @@ def test_a_parameter_that_a_page_does_not_know_is_refused(
     assert plain == empty
 
 
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("/?cluster=default&cluster=other", "`cluster`: it is given twice"),
+        ("/nodes/crowded?cluster=default&cluster=default", "`cluster`: it is given twice"),
+        ("/sql?q=SELECT+:a&p.a=1&p.a=2", "`p.a`: it is given twice"),
+        ("/decisions/1?show=nodes", "`show`: not one of `candidates`, `node`, `spared`"),
+        ("/sessions/1?show=all", "`show`: not one of `effects`"),
+    ],
+)
+def test_a_value_that_has_no_effect_is_refused(
+    service: Serving, tokens: dict[str, str], path: str, told: str
+) -> None:
+    """Of two the last one counted, and another part than there is showed none."""
+    page = got(service, tokens, path)
+    assert (page.status_code, told in words(page)) == (400, True)
+
+
 @pytest.mark.parametrize("path", ["/workloads/shop/low", "/sessions/1", "/decisions"])
 def test_a_place_in_a_list_is_a_number(service: Serving, tokens: dict[str, str], path: str) -> None:
     page = got(service, tokens, f"{path}?after=abc")
     said = "`after`: not a whole number" in words(page)
     assert (page.status_code, said) == (400, True)
+
+
+def test_files_of_pages_are_kept_as_long_as_they_are_those(service: Serving) -> None:
+    """Under the address that a page of another version names, what is given here is not kept.
+
+    While two services are replaced one by one, the page may come from the new one and this from
+    the old one: browsers would keep the old file for the new page.
+    """
+    login = service.get("/login").text
+    files = re.findall(r'(?:href|src)="(/static/[^"]+)"', login)
+    others = [f"{file.partition('?')[0]}?0123456789ab" for file in files]
+    kept = [service.get(file).headers["cache-control"] for file in (*files, *others)]
+    assert kept == ["public, max-age=31536000, immutable"] * 3 + ["no-store"] * 3

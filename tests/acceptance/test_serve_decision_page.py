@@ -152,7 +152,8 @@ def test_the_node_before_and_after_is_shown_at_once(viewer: Reading) -> None:
     assert viewer.section("1", "node").splitlines() == [
         "Node n0, before and after",
         "The state of revision 1, and what the decision makes of it. In the bars, filled: stays;"
-        " an outline: leaves; green with an edge: comes; the empty rest: free.",
+        " an outline: leaves; a dashed one: is being deleted already; green with an edge: comes;"
+        " the empty rest: free.",
         "cpu before: 6 of 6 requested, 0 free",
         "after: 6 requested, 0 free",
         "pods before: 4 of 10 requested, 6 free",

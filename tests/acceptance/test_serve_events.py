@@ -215,3 +215,12 @@ def test_two_kinds_that_are_numbered_together(service: Serving, url: str) -> Non
     assert [event_id for event_id, _, _ in events[148:151]] == [
         f"1-0,default:1-{number}" for number in (149, 150, 151)
     ]
+
+
+def test_proxies_are_told_to_send_events_on_at_once(service: Serving) -> None:
+    """nginx keeps what a service answers until there are some KiB of it, if nothing says so."""
+    told = service.client.head(f"{service.url}/api/v1/events").headers
+    assert (told["content-type"], told["x-accel-buffering"]) == (
+        "text/event-stream; charset=utf-8",
+        "no",
+    )

@@ -13,6 +13,7 @@ from policy.store import Store
 from policy.store.record.decisions import DecidedPod
 from tests.support import serving
 from tests.support.builders import a_node, a_pod, objects
+from tests.support.page_text import words
 from tests.support.serving import Serving
 
 RULES = RuleSet.load("kube-1.36")
@@ -67,3 +68,17 @@ def test_there_is_more_where_something_is_on_it(tmp_path: Path, sqlite_template:
     assert service.stop() == 0
     names = ("api", "decisions", "workload", "node")
     assert (full, beyond) == (dict.fromkeys(names, False), dict.fromkeys(names, True))
+
+
+def test_an_empty_record_is_no_list_without_matches(tmp_path: Path, sqlite_template: Path) -> None:
+    """Where nothing was left out by a condition, none is to be taken away."""
+    db = str(tmp_path / "policy.db")
+    shutil.copy(sqlite_template, db)
+    service = serving.serve(db, tmp_path, environment="")
+    found = [words(service.get(path)) for path in ("/decisions", "/decisions?outcome=bind")]
+    assert service.stop() == 0
+    none = "No decision is recorded yet. policy preempt , policy run and calls of the extender"
+    assert [(none in page, "Take a condition away" in page) for page in found] == [
+        (True, False),
+        (False, True),
+    ]

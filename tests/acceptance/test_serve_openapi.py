@@ -322,6 +322,53 @@ def test_what_was_read_before_is_not_sent_again(
     assert found == {**dict.fromkeys(forever, True), **dict.fromkeys(others, False)}
 
 
+def test_what_is_kept_is_for_whom_it_was_given(service: Serving, tokens: dict[str, str]) -> None:
+    """A browser shows a rule set no more, that stays for ever, after the session in which it came.
+
+    Nor to a session of a token that may not see it.
+    """
+    headers = bearer(tokens["viewer"])
+    digest = service.get("/api/v1/rule-sets/kube-1.36", headers=headers).json()["digest"]
+    forever = f"/api/v1/rule-sets/{digest}"
+    given = service.get(forever, headers=headers)
+    known = {**headers, "If-None-Match": given.headers["etag"]}
+    answers = [given, service.get(forever, headers=known)]
+    found = [(one.status_code, one.headers.get("vary")) for one in answers]
+    assert found == [(200, "Authorization, Cookie"), (304, "Authorization, Cookie")]
+
+
+def test_every_array_says_what_is_in_it(described: dict[str, Any]) -> None:
+    """By a schema, also where it may be anything: generators of clients take nothing else."""
+    wanting = []
+
+    def look(part: Any, at: str) -> None:
+        if isinstance(part, list):
+            for number, one in enumerate(part):
+                look(one, f"{at}/{number}")
+        elif isinstance(part, dict):
+            if part.get("type") == "array" and not isinstance(part.get("items"), dict):
+                wanting.append(at)
+            for name, one in part.items():
+                look(one, f"{at}/{name}")
+
+    look(described, "")
+    assert wanting == []
+
+
+def test_everything_that_may_be_given_has_a_meaning(described: dict[str, Any]) -> None:
+    """Every parameter, and every field of a body."""
+    without = []
+    for path, operations in described["paths"].items():
+        for method, operation in operations.items():
+            given = {one["name"]: one["schema"] for one in operation["parameters"]}
+            body = operation.get("requestBody")
+            if body is not None:
+                given |= body["content"]["application/json"]["schema"]["properties"]
+            names = [name for name, one in given.items() if not one.get("description")]
+            without += [(method, path, name) for name in names]
+    assert without == []
+
+
 def test_tags_may_stand_on_several_lines(service: Serving, tokens: dict[str, str]) -> None:
     """As of every header that is a list (RFC 9110, 5.3), also as proxies weaken them."""
     url = f"{service.url}/api/v1/environments/prod"

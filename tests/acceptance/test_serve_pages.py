@@ -134,6 +134,27 @@ CONTRAST = """() => {
   return bad }"""
 
 
+FIELDS = """() => {
+  const light = c => { const [r, g, b] = c.match(/[\\d.]+/g).map(Number).map(v => v / 255)
+    .map(v => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
+    return .2126 * r + .7152 * g + .0722 * b };
+  const ratio = (a, b) => { a = light(a); b = light(b);
+    return (Math.max(a, b) + .05) / (Math.min(a, b) + .05) };
+  const page = getComputedStyle(document.body).backgroundColor;
+  return [...document.querySelectorAll('input, select, textarea')].filter(e => e.checkVisibility())
+    .filter(e => ratio(getComputedStyle(e).borderTopColor, page) < 3 || ratio(
+      getComputedStyle(e, '::placeholder').color, getComputedStyle(e).backgroundColor) < 4.5)
+    .map(e => e.outerHTML.slice(0, 80)) }"""
+"""Fields whose edge does not stand out from the page (WCAG 1.4.11), or their hint from them."""
+
+LANDMARKS = """() => {
+  const named = [...document.querySelectorAll('section[aria-labelledby], [role=region], nav, main')]
+    .map(e => [e.localName, e.getAttribute('aria-label')
+      || document.getElementById(e.getAttribute('aria-labelledby'))?.textContent.trim() || ''])
+    .map(([kind, name]) => `${kind === 'div' ? 'section' : kind} ${name}`);
+  return named.filter((one, at) => named.indexOf(one) !== at) }"""
+"""Landmarks of the same name as one before: who goes from one to the next takes them for one."""
+
 CRUSHED = """() => [...document.querySelectorAll('.wide td')].filter(cell => {
     const word = document.createElement('span');
     const first = cell.innerText.trim().split(/[\\s\\/-]/)[0];
@@ -169,6 +190,8 @@ def test_every_page_stands(
             "contrast": page.evaluate(CONTRAST),
             "one heading": page.locator("h1").count(),
             "crushed": page.evaluate(CRUSHED),
+            "fields": page.evaluate(FIELDS),
+            "landmarks": page.evaluate(LANDMARKS),
         }
         if shots:
             name = path.strip("/").partition("?")[0].replace("/", "-") or "overview"
@@ -180,6 +203,8 @@ def test_every_page_stands(
             "unlabelled": [],
             "contrast": [],
             "crushed": [],
+            "fields": [],
+            "landmarks": [],
         }
         if found != right:
             wrong[path] = found

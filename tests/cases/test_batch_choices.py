@@ -192,6 +192,15 @@ def test_proportion_of_kube_batch_says_what_would_be_left() -> None:
     ]
 
 
+def test_large_amounts_are_no_powers_of_ten() -> None:
+    """Of a queue with 40,000 cores."""
+    found = full(a_queue("a", weight=9), cpu=40_000)
+    assert words(held("kube-batch", "reclaim", "gang proportion", *found))[0] == (
+        "default/run-0: proportion: queue a would be left with less than it deserves"
+        " (cpu in use 40000, deserved 36000, 20000 would be left)"
+    )
+
+
 def test_plugins_of_volcano_say_what_protects_a_queue() -> None:
     """capacity: what is deserved, and what is guaranteed."""
 

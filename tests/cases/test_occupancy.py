@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from policy.audit.session_documents import queues_in_words
 from policy.cluster.objects import Node, Pod
-from policy.server.pages.occupancy import WIDTH, bar, resources
+from policy.cluster.quantities import units
+from policy.server.pages.occupancy import WIDTH, bar, resources, words
 from policy.server.pages.rendering import TEMPLATES
 from tests.support.builders import a_node, a_pod, objects
 
@@ -75,3 +77,17 @@ def test_narrow_parts_are_drawn_as_one() -> None:
     assert re.findall(r'class="([^"]*)"', said(drawn)[1]) == [
         *("held", "room", "stays", "stays", "leaves narrow"),
     ]
+
+
+def test_large_and_small_amounts_are_no_powers_of_ten() -> None:
+    """Of a node with 2 TiB of memory, and of pods with a few KiB."""
+    amounts = ("2000Gi", "1023Gi", "99.5Gi", "576Mi", "64Ki", "0")
+    found = [words("memory", units(one)) for one in amounts]
+    assert found == ["2000 GiB", "1023 GiB", "99.5 GiB", "0.562 GiB", "0.000061 GiB", "0 GiB"]
+
+
+def test_so_are_those_of_queues() -> None:
+    """What a queue deserves of a cluster with 20,000 cores and 80 TiB."""
+    amounts = {"cpu_milli": 20_000_500.0, "memory_bytes": 80.0 * (1 << 40), "pods": 110_000.0}
+    (row,) = queues_in_words([{"queue": "gold", "deserved": amounts}])
+    assert row == {"queue": "gold", "deserved": "cpu 20000, memory 81920Gi, pods 110000"}

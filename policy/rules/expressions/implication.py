@@ -102,7 +102,9 @@ def impossible(condition: Expression) -> bool:
     return all(one.impossible for one in _alternatives(condition))
 
 
-@lru_cache(maxsize=256)  # each rule of a section is held against all above it
+# Each rule of a section is held against all above it: with room for fewer than there are, none
+# would be found again.
+@lru_cache(maxsize=4096)
 def _alternatives(condition: Expression | None) -> tuple[_Together, ...]:
     if condition is None:
         return (_together(()),)

@@ -18,7 +18,7 @@ from pydantic_core import PydanticKnownError
 
 from policy.server import views
 
-NAME = Field(min_length=1, max_length=253)
+_ENVIRONMENT: Final = "Name of the environment whose active rules decide, on its cluster's state."
 
 _POD: Final = "namespace/name; without a namespace it is in `default`."
 _INSTANT: Final = "RFC 3339, `yesterday 14:02`, or `7d` before now"
@@ -85,7 +85,9 @@ class DecisionsExportQuery(_OfTime):
     namespace: str | None = Field(
         None, min_length=1, max_length=63, description="Of the preemptor or a victim."
     )
-    node: str | None = Field(None, min_length=1, max_length=253)
+    node: str | None = Field(
+        None, min_length=1, max_length=253, description="Placed or nominated there."
+    )
     rules: str | None = Field(
         None,
         min_length=1,
@@ -124,8 +126,10 @@ class DecisionsExportQuery(_OfTime):
             "not-carried-out",
         ]
         | None
-    ) = None
-    origin: Literal["decided", "extender", "simulated"] | None = None
+    ) = Field(None, description="How the decision ended.")
+    origin: Literal["decided", "extender", "simulated"] | None = Field(
+        None, description="Whose decision it is."
+    )
     simulated: Literal["left-out"] | None = Field(
         None, description="`left-out`: none of kept simulations, unless the cluster is named."
     )
@@ -173,7 +177,7 @@ class ObservationsExportQuery(_Query):
     namespace: str | None = Field(
         None, min_length=1, max_length=63, description="Of the preemptor or a victim."
     )
-    node: str | None = Field(None, min_length=1, max_length=253)
+    node: str | None = Field(None, min_length=1, max_length=253, description="On this node.")
     preemptor: str | None = Field(None, min_length=1, max_length=317, description=_POD)
     victim: str | None = Field(
         None, min_length=1, max_length=317, description=f"Any of the victims: {_POD}"
@@ -183,8 +187,10 @@ class ObservationsExportQuery(_Query):
     )
     verdict: (
         Literal["same", "tie", "order", "sampling", "lag", "answered", "other", "unknown"] | None
-    ) = None
-    confidence: Literal["certain", "likely", "possible"] | None = None
+    ) = Field(None, description="How what the scheduler did compares with what the rules decide.")
+    confidence: Literal["certain", "likely", "possible"] | None = Field(
+        None, description="How sure it is who preempted whom."
+    )
     limit: int | None = Field(
         None, ge=1, le=2**62, description="At most so many; without it, all of them."
     )
@@ -223,7 +229,9 @@ class CyclesExportQuery(SessionsExportQuery):
         max_length=317,
         description="The pod group: namespace/name; without a namespace it is in `default`.",
     )
-    outcome: Literal["scheduled", "preempting", "unschedulable", "error", "not-tried"] | None = None
+    outcome: Literal["scheduled", "preempting", "unschedulable", "error", "not-tried"] | None = (
+        Field(None, description="How the cycle ended.")
+    )
 
 
 class CyclesQuery(CyclesExportQuery):
@@ -233,13 +241,15 @@ class CyclesQuery(CyclesExportQuery):
 
 
 class NodeQuery(_Query):
-    node: str = Field(min_length=1, max_length=253)
+    node: str = Field(
+        min_length=1, max_length=253, description="Name of the node that was not chosen."
+    )
 
 
 class StateQuery(_Query):
     """Which state: the newest, or the one at a revision or an instant."""
 
-    kind: Literal["pods", "nodes"] = "pods"
+    kind: Literal["pods", "nodes"] = Field("pods", description="Which objects of the state.")
     revision: int | None = Field(None, ge=1, le=2**62, description="Not together with `at`.")
     at: str | None = Field(
         None, min_length=1, max_length=40, description="RFC 3339; not with `revision`."
@@ -287,7 +297,7 @@ class Rollback(_Body):
 class DryRunRequest(_Body):
     """Decide for a pod; nothing is recorded or changed."""
 
-    environment: str = NAME
+    environment: str = Field(min_length=1, max_length=253, description=_ENVIRONMENT)
     pod: str | None = Field(
         None, min_length=1, max_length=317, description=f"A pending pod: {_POD}"
     )
@@ -305,7 +315,7 @@ class DryRunRequest(_Body):
 class WhatIf(_Body):
     """Suppose a change; nothing is recorded or changed."""
 
-    environment: str = NAME
+    environment: str = Field(min_length=1, max_length=253, description=_ENVIRONMENT)
     pods: list[str] = Field(
         default_factory=list,
         max_length=200,
@@ -320,7 +330,11 @@ class WhatIf(_Body):
     priority_classes: dict[str, Annotated[int, Field(gt=-(2**31), lt=2**31)]] = Field(
         default_factory=dict, description="Values of classes, known or new."
     )
-    removed_nodes: list[str] = Field(default_factory=list, max_length=200)
+    removed_nodes: list[str] = Field(
+        default_factory=list,
+        max_length=200,
+        description="Nodes that are supposed to be gone; their pods look for another one.",
+    )
     depth: int = Field(
         3, ge=1, le=100, description="1: the pods themselves, 2: their victims as well, and so on."
     )
@@ -352,7 +366,11 @@ MOST_JUDGED: Final = 500
 class CompareRequest(_Body):
     """Judge recorded decisions by other rules."""
 
-    rules: str = Field(min_length=1, max_length=253)
+    rules: str = Field(
+        min_length=1,
+        max_length=253,
+        description="Name of a shipped rule set, or the beginning of the digest of one.",
+    )
     ids: list[Number] = Field(
         default_factory=list, max_length=200, description="Numbers of decisions."
     )
@@ -386,6 +404,10 @@ class CompareRequest(_Body):
 class Query(_Body):
     """One statement that reads."""
 
-    sql: str = Field(min_length=1, max_length=10_000)
-    parameters: dict[str, SqlValue] = Field(default_factory=dict)
-    limit: int = Field(1000, ge=1, le=10_000)
+    sql: str = Field(
+        min_length=1, max_length=10_000, description="With `:name` for each parameter."
+    )
+    parameters: dict[str, SqlValue] = Field(
+        default_factory=dict, description="Values of the parameters, by their names."
+    )
+    limit: int = Field(1000, ge=1, le=10_000, description="At most so many rows.")

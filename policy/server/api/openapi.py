@@ -48,6 +48,7 @@ _LENGTHS: Final[Mapping[str, Mapping[str, int]]] = {HEADER: {"maxLength": LONGES
 _RETURNED: Final = {
     "ETag": "Send it as `If-None-Match`: 304 means that the answer is the same.",
     "Cache-Control": "`immutable` where the answer is the same for ever.",
+    "Vary": "An answer that is kept is for the token, or the session, that was sent.",
     "Link": 'The next page, `rel="next"`; missing on the last one.',
     "Retry-After": "Seconds.",
     "WWW-Authenticate": "How to authenticate.",
@@ -91,7 +92,24 @@ def _schemas(operations: Iterable[ApiOperation], streams: Iterable[Stream]) -> d
     whole = (answer for operation in operations for answer in operation.answers)
     kinds = dict.fromkeys([Problem, *whole, *parts])
     _, found = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
+    _name_items(found)
     return found
+
+
+def _name_items(schema: Any) -> None:
+    """Give every array `items` that are a schema.
+
+    msgspec leaves them out where they may be anything, and ends tuples by `false` beside their
+    number. Both are allowed, and generators of clients refuse them.
+    """
+    if isinstance(schema, dict):
+        if schema.get("type") == "array" and not schema.get("items"):
+            schema["items"] = {}
+        for part in schema.values():
+            _name_items(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            _name_items(part)
 
 
 def _refer(kind: type[msgspec.Struct]) -> dict[str, str]:
@@ -135,7 +153,7 @@ def _described(operation: ApiOperation) -> dict[str, Any]:
             "content": {"application/json": {"schema": schema}},
         }
         statuses += [408, 413, 415]
-    kept = ("ETag", "Cache-Control") if operation.method == "GET" else ()
+    kept = ("ETag", "Cache-Control", "Vary") if operation.method == "GET" else ()
     schemas = [_refer(kind) for kind in operation.answers]
     told["responses"] = {
         str(operation.success): {

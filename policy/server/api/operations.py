@@ -300,7 +300,12 @@ def read(
     """The answer to a GET, or 304 where whoever asks has it. headers: of the former."""
     content = msgspec.json.encode(document)
     tag = _tag(content)
-    kept = {"ETag": tag, "Cache-Control": IMMUTABLE if immutable else "private, no-cache"}
+    kept = {
+        "ETag": tag,
+        "Cache-Control": IMMUTABLE if immutable else "private, no-cache",
+        # What a browser keeps is of the session that it was given to, and ends with it.
+        "Vary": "Authorization, Cookie",
+    }
     known = _tags(request, "If-None-Match")
     if tag in known or f"W/{tag}" in known or known == ["*"]:
         return Response(status_code=304, headers=kept)

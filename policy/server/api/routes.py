@@ -96,7 +96,8 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
         following = events.events(
             service, principal, begun, still=lambda: access.principal(request) == principal
         )
-        return _streamed(request, following, EVENTS)
+        # nginx, and proxies like it, would else keep events until there are some KiB of them.
+        return _streamed(request, following, EVENTS, headers={"X-Accel-Buffering": "no"})
 
     return [
         Route(f"{BASE}/openapi.json", document),

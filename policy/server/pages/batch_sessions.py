@@ -14,6 +14,7 @@ from policy.server import batch_sessions
 from policy.server.api.table import EXPORT_SESSIONS, SESSIONS, sessions_wanted
 from policy.server.batch_sessions import STEPS
 from policy.server.http import in_thread
+from policy.server.pages.parameters import require_choice
 from policy.server.pages.session_lists import show_list
 from policy.server.pages.surface import Pages, after
 from policy.server.security.access import Principal
@@ -35,6 +36,7 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
 
 async def show_one(pages: Pages, request: Request, principal: Principal) -> Response:
     wanted, behind = request.path_params["id"], after(request)
+    require_choice(request.query_params, "show", ("effects",))
     if principal.limited:
         values = await in_thread(_own, pages.service, principal, wanted, behind or 0)
         return pages.page(request, principal, "session_own.html", **values)

@@ -19,6 +19,7 @@ from policy.server import decided, views
 from policy.server.http import Failure, in_thread
 from policy.server.pages.decision_bars import node_bars
 from policy.server.pages.occupancy import WIDTH
+from policy.server.pages.parameters import require_choice
 from policy.server.pages.surface import Pages
 from policy.server.security.access import Principal
 from policy.store import InvalidValue, NotFound, StoredDecision
@@ -30,12 +31,15 @@ _LONG: Final = ("why_not", "rules", "replay")
 """Parameters for which the state of then is loaded."""
 _LONG_PARTS: Final = ("node", "spared")
 """Of `show`, for which it is, too."""
+_PARTS: Final = ("candidates", *_LONG_PARTS)
+"""What `show` may be."""
 _CANDIDATES: Final = 100
 """Rows of the ladder that are shown at once."""
 
 
 async def show(pages: Pages, request: Request, principal: Principal) -> Response:
     wanted = request.path_params["id"]
+    require_choice(request.query_params, "show", _PARTS)
     stored = await in_thread(views.stored_decision, pages.service, principal, wanted)
     told = views.decision(principal, stored)
     asked = {name: value.strip()[:253] for name, value in request.query_params.items()}

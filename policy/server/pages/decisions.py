@@ -80,6 +80,7 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
             for since, text in _RANGES.items()
         ],
         newest="/decisions?" + urlencode(kept) if "after" in given else "",
+        filtered=bool(kept),
         exports=[
             ("CSV", f"/api/v1{EXPORT_CSV.path}?{urlencode(kept)}"),
             ("JSON, a line each", f"/api/v1{EXPORT.path}?{urlencode(kept)}"),

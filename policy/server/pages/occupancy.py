@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from policy.cluster.objects import Node, Pod
 from policy.cluster.requests import amounts, pod_requests
+from policy.text.words import rounded
 
 WIDTH: Final = 600
 """Units of a bar that is full."""
@@ -98,5 +99,5 @@ def words(name: str, amount: int) -> str:
     if name == "cpu":
         return f"{amount / 1000:g}"
     if name in ("memory", "ephemeral-storage") or name.startswith("hugepages-"):
-        return f"{amount / _GIB:.3g} GiB"
+        return f"{rounded(amount / _GIB, 3)} GiB"
     return str(amount)

@@ -7,6 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from starlette.datastructures import QueryParams
+
 from policy.audit.instants import typed_zone
 from policy.server import views
 from policy.server.http import Failure
@@ -37,15 +39,16 @@ class Parameter:
     hint: str
 
 
-def require_known(
-    query: Mapping[str, str], known: Collection[str], names: Sequence[str] = ()
-) -> None:
+def require_known(query: QueryParams, known: Collection[str], names: Sequence[str] = ()) -> None:
     """Refuse what has no effect; an empty one, as a form sends it, is none. Raises Failure.
 
     known: parameters of the page. names: parameters of a query that it runs.
     """
-    for name, value in query.items():
-        if not value or name in known:
+    given = [name for name, value in query.multi_items() if value]
+    for name in given:
+        if given.count(name) > 1:
+            raise Failure(400, "invalid", f"query: `{name[:80]}`: it is given twice")
+        if name in known:
             continue
         own = name.removeprefix(PREFIX)
         if own == name:
@@ -65,6 +68,13 @@ def require_whole(principal: Principal, query: Mapping[str, str], names: Collect
         if query.get(name):
             told = f"a token that is limited to namespaces may not ask for `{name}`"
             raise Failure(403, "not-allowed", told)
+
+
+def require_choice(query: Mapping[str, str], name: str, choices: Collection[str]) -> None:
+    """Refuse a value that has no effect; an empty one is none. Raises Failure."""
+    if query.get(name) and query[name] not in choices:
+        told = f"query: `{name}`: not one of {', '.join(f'`{one}`' for one in choices)}"
+        raise Failure(400, "invalid", told)
 
 
 def fields(names: Sequence[str], query: Mapping[str, str]) -> list[Parameter]:

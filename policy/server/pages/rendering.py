@@ -62,9 +62,10 @@ def _static_files() -> dict[str, tuple[bytes, str]]:
 STATIC: Final = _static_files()
 """Content and type by name: nothing of the disk is looked up by what a request says."""
 
-TEMPLATES.globals["stamp"] = {
+_STAMPS: Final = {
     name: hashlib.sha256(content).hexdigest()[:12] for name, (content, _) in STATIC.items()
 }
+TEMPLATES.globals["stamp"] = _STAMPS
 
 
 def static(request: Request) -> Response:
@@ -72,11 +73,11 @@ def static(request: Request) -> Response:
     if found is None:
         return problem(Failure(404, "not-found", "there is no such file"))
     content, kind = found
-    return Response(
-        content,
-        media_type=kind,
-        headers={"Cache-Control": "public, max-age=31536000, immutable"},
-    )
+    # A page of another version, as while services are replaced one by one, names a file that this
+    # one does not have: what it is given here is not to be kept under that address.
+    own = request.url.query == _STAMPS[request.path_params["name"]]
+    kept = "public, max-age=31536000, immutable" if own else "no-store"
+    return Response(content, media_type=kind, headers={"Cache-Control": kept})
 
 
 def page(
