@@ -109,7 +109,8 @@ def test_a_supposed_cycle_is_kept_apart(policy: Policy, db: tuple[str, str]) -> 
         deleted = re.search(
             r"^default/low .* (yes|no) *$", explained.partition("victims\n")[2], re.M
         )
-        assert deleted is not None and deleted[1] == ("no" if said else "yes")
+        assert deleted is not None
+        assert deleted[1] == ("no" if said else "yes")
     (replayed,) = json.loads(policy("replay", "group:2", *db, "--output", "json").out)
     assert replayed["verdict"] == "equal"
     (never,) = json.loads(policy("replay", "group:3", *db, "--output", "json").out)
