@@ -99,6 +99,7 @@ def _workload(looked: _Looked, *, before: int | None) -> dict[str, Any]:
         "evicted": sum(hit.evicted for hit in found),
         "lost": _lasting(lost_seconds(found)),
         "clusters": clusters,
+        "in_cluster": looked.cluster or "",
         "only": one_cluster(service, looked.cluster, something=bool(clusters)),
         "every_cluster": path,
         "observed": len(observed),
