@@ -164,7 +164,7 @@ def test_the_first_page_counts_what_took_place(today: Serving, tokens: dict[str,
     got = asking(today, tokens)
     page = got("/", days="7")
     assert "Preemptions in the last 7 days: 2" in words(page)
-    assert "Evictions that violated a disruption budget: 1" in words(page)
+    assert "Victims that violate a disruption budget: 1" in words(page)
     assert "Kept simulations are left out of all figures but those of their own lines" in words(
         page
     )
