@@ -15,7 +15,7 @@ from policy.store.read.figures import DAY_MS, HOUR_MS, BrokenBudget, Evicted, No
 VERDICTS: Final = 1000
 """Observed preemptions of a cluster that are counted by verdict, the newest."""
 BUDGETS: Final = 200
-"""Evictions that are looked at for the budgets that they violated, the newest."""
+"""Victims that are looked at for the budgets that they violate, the newest."""
 LINES: Final = 10
 """Of a list of the most, or of the longest."""
 AGREES: Final = VerdictClass.SAME.value
@@ -50,11 +50,11 @@ class ClusterHealth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetHealth:
-    """A disruption budget that evictions violated."""
+    """A disruption budget that victims violate."""
 
     budget: str | None  #: None where the record does not keep which one it was
     namespace: str
-    evictions: int
+    victims: int  #: pods that were leaving already among them
     newest_ms: int
     newest_decision: int
 
@@ -158,13 +158,13 @@ def _budgets(broken: list[BrokenBudget]) -> tuple[BudgetHealth, ...]:
         BudgetHealth(
             budget=budget or None,
             namespace=space,
-            evictions=len({(one.decision_id, one.victim) for one in ones}),
+            victims=len({(one.decision_id, one.victim) for one in ones}),
             newest_ms=ones[0].at_ms,
             newest_decision=ones[0].decision_id,
         )
         for (budget, space), ones in found.items()
     ]
-    return tuple(sorted(counted, key=lambda b: (-b.evictions, b.namespace, b.budget or "")))
+    return tuple(sorted(counted, key=lambda b: (-b.victims, b.namespace, b.budget or "")))
 
 
 def document(found: Health, *, now_ms: int) -> dict[str, Any]:
@@ -216,7 +216,7 @@ def document(found: Health, *, now_ms: int) -> dict[str, Any]:
             {
                 "budget": one.budget,
                 "namespace": one.namespace,
-                "evictions": one.evictions,
+                "victims": one.victims,
                 "newest": instant(one.newest_ms),
                 "decision": one.newest_decision,
             }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,13 +40,16 @@ def document(decision: Mapping[str, Any], number: int | None) -> dict[str, Any]:
     return {"id": number, **decision}
 
 
-def print_decision(document: Mapping[str, Any]) -> None:
-    """The cycle for people: how it ended, the members, the units, the victims."""
+def print_decision(document: Mapping[str, Any], *, kept: Collection[str] = ()) -> None:
+    """The cycle for people: how it ended, the members, the units, the victims.
+
+    kept: pods that were to be deleted and that a later state still has.
+    """
     for line in _head(document):
         output.line(line)
     _print_members(document)
     _print_units(document)
-    _print_victims(document)
+    _print_victims(document, kept)
 
 
 def _head(document: Mapping[str, Any]) -> Iterator[str]:
@@ -150,19 +153,25 @@ def _because(unit: Mapping[str, Any]) -> str:
     return "another unit stays instead"
 
 
-def _print_victims(document: Mapping[str, Any]) -> None:
+def _print_victims(document: Mapping[str, Any], kept: Collection[str]) -> None:
     rows = [
         {
             "victim": v["pod"],
             "node": v["node"],
             "priority": v["priority"],
             "budget": "violated" if v["pdb_violating"] else "",
-            "deleted": "yes" if v["pod"] in document["effects"]["evict"] else "leaving already",
+            "deleted": _deleted(v["pod"], document, kept),
         }
         for v in document["victims"]
     ]
     if rows:
         _section("victims", rows, "priority")
+
+
+def _deleted(pod: str, document: Mapping[str, Any], kept: Collection[str]) -> str:
+    if pod not in document["effects"]["evict"]:
+        return "leaving already"
+    return "no" if document.get("hypothetical") or pod in kept else "yes"
 
 
 def _section(title: str, rows: Sequence[dict[str, Any]], *right: str) -> None:
@@ -233,7 +242,7 @@ def explained(db: str, number: int, form: str) -> int:
         except Incomplete as exc:
             missing = exc.detail or ", ".join(exc.missing)
     if form == "table":
-        print_decision(found)
+        print_decision(found, kept={one.pod for one in vain})
         for sentence in view.not_carried_out(vain):
             output.line(sentence)
         print_causes(stuck, others, room, untried)

@@ -26,8 +26,8 @@ _PARTS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
         ("priority", "decision"),
     ),
     "budgets": (
-        ("budget", "namespace", "evictions", "newest", "decision"),
-        ("evictions", "decision"),
+        ("budget", "namespace", "victims", "newest", "decision"),
+        ("victims", "decision"),
     ),
     "workloads": (("workload", "cluster", "evictions"), ("evictions",)),
     "namespaces": (("namespace", "evictions"), ("evictions",)),
@@ -50,11 +50,11 @@ _PARTS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
 def health(db: str, cluster: str | None, days: int, form: str) -> int:
     """Report how preemption goes: what the service's first page shows.
 
-    By cluster preemptions, their victims (pods that were leaving already among them) and violated
-    budgets, how old the newest state is, and how often the cluster's own scheduler decided as the
-    rules do (`same`, of the newest 1000 that were observed); which rules are active since when;
-    nominated pods that wait, the longest first; and whose pods were evicted most often. `json`
-    has the preemptions of each hour as well.
+    By cluster preemptions, their victims (pods that were leaving already among them) and those
+    that violate budgets, how old the newest state is, and how often the cluster's own scheduler
+    decided as the rules do (`same`, of the newest 1000 that were observed); which rules are active
+    since when; nominated pods that wait, the longest first; and whose pods were evicted most often.
+    `json` has the preemptions of each hour as well.
 
     \b
     Example:
@@ -79,5 +79,5 @@ def health(db: str, cluster: str | None, days: int, form: str) -> int:
     if found.more_nominated or figures.LINES in map(len, (told["workloads"], told["namespaces"])):
         output.say(f"at most {figures.LINES} nominated pods, workloads and namespaces are listed")
     if found.pdb_violations > figures.BUDGETS:
-        output.say(f"budgets are those of the newest {figures.BUDGETS} evictions that violated one")
+        output.say(f"budgets are those of the newest {figures.BUDGETS} victims that violate one")
     return Exit.OK

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,11 @@ def test_a_supposed_cycle_is_kept_apart(policy: Policy, db: tuple[str, str]) -> 
     for number, said in (("2", True), ("1", False)):
         explained = policy("explain", f"group:{number}", *db).out
         assert ("only asked  what would be, by `policy what-if`" in explained) is said
+        deleted = re.search(
+            r"^default/low .* (yes|no) *$", explained.partition("victims\n")[2], re.M
+        )
+        assert deleted is not None
+        assert deleted[1] == ("no" if said else "yes")
     (replayed,) = json.loads(policy("replay", "group:2", *db, "--output", "json").out)
     assert replayed["verdict"] == "equal"
     (never,) = json.loads(policy("replay", "group:3", *db, "--output", "json").out)

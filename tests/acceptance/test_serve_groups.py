@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl
 import pytest
 
 from policy import RuleSet
+from policy.cli.app import run
 from policy.cluster import canonical, times
 from policy.cluster.snapshot import Snapshot
 from policy.groups.decide import decide_group
@@ -22,6 +23,7 @@ from policy.store.journal import StoreJournal
 from tests.support import serving
 from tests.support.builders import a_node, a_pod, objects
 from tests.support.groups import a_group, of_group
+from tests.support.page_text import table
 from tests.support.serving import Serving
 
 AT = times.to_text(serving.NOW_MS)
@@ -257,3 +259,10 @@ def test_a_filter_that_is_wrong_can_be_mended(service: Serving, asked: str, said
     assert 'role="alert"' in page.text
     if name in ("since", "cluster"):
         assert f'name="{name}" value="{value}"' in page.text
+
+
+def test_a_cycle_that_was_only_asked_evicted_nothing(service: Serving, db: str) -> None:
+    """Its page says so of each victim, beside that of the cycle that was made."""
+    assert run(["what-if", "--db", db, "--at", "group:1", "--record"]) == 0
+    evicted = [table(service.get(f"/groups/{number}"), "Victims")[0][-1] for number in (1, 2)]
+    assert evicted == ["yes", "no"]

@@ -424,3 +424,66 @@ def test_what_was_not_carried_out_is_counted_as_it_is_listed(
     expected = ("Preemptions in the last 24 hours: 0", ["1"], [["not-carried-out"]])
     assert (found, told) == (dict.fromkeys(found, expected), {"not-carried-out": 1})
     assert started.stop() == 0
+
+
+def test_a_workload_that_was_hit_leads_to_its_cluster(
+    service: Serving, tokens: dict[str, str], db: str
+) -> None:
+    """Two of one name are two lines, and each page has as many evictions as its line says."""
+    with Store.open(db) as store:
+        store.record.import_objects("second", a_cluster(), at_ms=RECENT, source="test")
+        store.record.decision(
+            "second",
+            made_on(store, a_decision(a_victim("shop/web-2"), now_ms=RECENT), "second"),
+            the_changes("shop/web-2"),
+            expected_revision=1,
+            rules=BY_HAND,
+            actor="ann",
+            at_ms=NOW,
+        )
+    for token in ("viewer", "limited"):
+        page = got(service, tokens[token], "/?days=7").text
+        web = [row for row in table(page, "hit") if row[0] == "shop/ReplicaSet/web"]
+        assert [row[1] for row in web] == ["default", "second"]
+        for _, cluster, evictions in web:
+            address = f"/workloads/shop/web?cluster={cluster}"
+            assert f'href="{address}"' in page
+            assert f", {evictions} of them evicted" in got(service, tokens[token], address).text
+
+
+def test_what_is_yet_to_come_is_counted_by_nobody(
+    service: Serving, tokens: dict[str, str], db: str
+) -> None:
+    """Made for a time after the hour that has begun: neither in sums, bars, nor lists of these."""
+
+    def many(token: str, address: str) -> int:
+        return len(got(service, tokens[token], f"/api/v1{unescape(address)}").json()["decisions"])
+
+    def counted() -> list[tuple[str, list[str]]]:
+        for token in ("viewer", "limited"):
+            page = got(service, tokens[token], "/?days=7").text
+            leading = re.findall(r'<a href="(/decisions\?[^"]*outcome=[^"]*)">.*?</a> (\d+) ', page)
+            assert [(at, many(token, at)) for at, _ in leading] == [
+                (at, int(n)) for at, n in leading
+            ]
+        pages = [got(service, tokens[name], "/?days=7").text for name in ("viewer", "limited")]
+        return [
+            (
+                re.search("in the last 7 days: ([0-9]+)", page)[1],
+                re.findall("data-count=.*?>", page),
+            )
+            for page in pages
+        ]
+
+    before = counted()
+    with Store.open(db) as store:
+        store.record.decision(
+            "default",
+            made_on(store, a_decision(now_ms=NOW + 3 * HOUR_MS, seed=9)),
+            [],
+            expected_revision=store.state.head_revision("default"),
+            rules=BY_HAND,
+            actor="ann",
+            at_ms=NOW,
+        )
+    assert counted() == before

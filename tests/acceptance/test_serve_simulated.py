@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from policy.server.security.numbers import Numbered
 from policy.server.security.tokens import Role, TokenFile
 from policy.store import Store
 from tests.contract.builders import NOW
@@ -112,6 +113,34 @@ def test_a_node_had_no_simulated_past(got) -> None:
     assert f"Cluster {REAL}" not in words(named)
 
 
+def test_links_lead_to_what_was_simulated(got, tokens: dict[str, str]) -> None:
+    """The pages of a workload and of a node have it where its cluster is named, as links do."""
+
+    def places(page: httpx.Response) -> set[str]:
+        return set(re.findall(r'href="(/(?:nodes|workloads)/[^"]*)"', page.text))
+
+    def kept_to(found: set[str]) -> set[str]:
+        return {address.partition("?")[2] for address in found}
+
+    simulated = {f"cluster={KEPT}"}
+    web = f"/workloads/shop/web-1?cluster={KEPT}"
+    for token in ("viewer", "limited"):
+        real, kept = (
+            n if token == "viewer" else serving.shown(tokens["file"], Numbered.DECISION, n)
+            for n in (1, 2)
+        )
+        assert web in places(got(f"/decisions/{kept}", token))
+        assert kept_to(places(got(f"/decisions/{kept}", token))) == simulated
+        assert kept_to(places(got(f"/decisions/{real}", token))) == {""}
+        assert f"/decisions/{kept}" in got(web, token).text.partition('id="evictions"')[2]
+    assert kept_to(places(got("/decisions", cluster=KEPT))) == simulated
+    assert places(got("/decisions")) == {"/nodes/n1", f"/nodes/n1?cluster={KEPT}"}
+    for path in ("/nodes/n1", "/workloads/shop/web"):
+        assert kept_to(places(got(path, cluster=KEPT)) - {path}) == simulated  # all clusters
+    by_other_rules = got("/compare", rules="kube-1.36", cluster=KEPT, n="1", open="2")
+    assert kept_to(places(by_other_rules)) == simulated
+
+
 def test_the_newest_are_judged_without_it(got) -> None:
     """Unless its cluster is named."""
     assert "1 of 1 would have been decided otherwise" in words(got("/compare", rules="kube-1.36"))
@@ -135,7 +164,7 @@ def test_the_first_page_counts_what_took_place(today: Serving, tokens: dict[str,
     got = asking(today, tokens)
     page = got("/", days="7")
     assert "Preemptions in the last 7 days: 2" in words(page)
-    assert "Evictions that violated a disruption budget: 1" in words(page)
+    assert "Victims that violate a disruption budget: 1" in words(page)
     assert "Kept simulations are left out of all figures but those of their own lines" in words(
         page
     )

@@ -8,9 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from policy.store import Store
+from policy.rules import RuleSet
+from policy.scheduling.cycle import Scheduler
+from policy.store import PruneScope, Store
+from policy.store.journal import StoreJournal
 from tests.contract.builders import BY_HAND, NOW, a_cluster, a_decision, a_victim, made_on
 from tests.support import serving
+from tests.support.builders import a_node, a_pod, objects
 from tests.support.serving import Serving
 
 TOOK_WEB = 52
@@ -37,10 +41,33 @@ def service(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> 
                 actor="ann",
                 at_ms=NOW + seed,
             )
+        one_of_two_stays(store)
     started = serving.serve(path, tmp_path_factory.mktemp("served"))
     started.ready()
     yield started
     assert started.stop() == 0
+
+
+def one_of_two_stays(store: Store) -> None:
+    """Both pods of ReplicaSet low/api were to leave for high/p; a later dump still has one."""
+    low = [
+        a_pod(name).in_namespace("low").owned_by("ReplicaSet", "api").cpu(2).on("m1").started(90)
+        for name in ("api-1", "api-2")
+    ]
+    high = a_pod("p").in_namespace("high").priority(100).cpu(4).pod
+    first = [*objects(a_node("m1").cpu(4), a_node("m2").cpu(1), *low), high]
+    store.record.import_objects("halves", first, at_ms=NOW, source="dump")
+    journal = StoreJournal(store, "halves", actor="ann", clock=lambda: NOW + 1_000)
+    Scheduler(journal, RuleSet.load("kube-1.36"), clock=lambda: NOW + 1_000, seed=0).decide(
+        "high/p"
+    )
+    store.record.import_objects(
+        "halves",
+        [low[0].pod, high],
+        at_ms=NOW + 10_000,
+        source="dump",
+        prune=PruneScope(namespaces=frozenset({"low", "high"})),
+    )
 
 
 def shown(service: Serving, path: str) -> tuple[list[int], bool, bool]:
@@ -60,3 +87,9 @@ def test_a_workload_leads_back_to_its_first_eviction(service: Serving) -> None:
     assert shown(service, "/workloads/shop/other")[0] == list(range(TOOK_WEB + 10, TOOK_WEB, -1))
     assert shown(service, "/workloads/shop/web-2")[0][:2] == [TOOK_WEB + 10, TOOK_WEB + 9]
     assert shown(service, "/workloads/team/web") == ([], False, False)
+
+
+def test_a_victim_that_stayed_is_not_evicted(service: Serving) -> None:
+    """Also where another victim of the same decision has left."""
+    told = service.get("/workloads/low/api").text
+    assert "2 times a victim, 1 of them evicted" in " ".join(told.split())

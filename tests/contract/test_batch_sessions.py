@@ -30,6 +30,7 @@ from policy.store.read.evictions import Range
 from policy.store.read.history import Moment
 from policy.store.read.hits import EvictionSubject
 from policy.store.tables import PODS, RULE_SETS, SESSION_OUTCOMES, SESSION_STEPS
+from tests.contract.builders import BY_HAND, a_decision, a_victim, made_on
 from tests.contract.test_ledger import tampering
 from tests.support.builders import NOW_MS, PodBuilder, a_node, a_pod, objects
 
@@ -549,3 +550,29 @@ def test_outcomes_of_sessions_are_pruned_with_their_revision(store):
     found = query(store, AGAIN)
     store.ledger.prune(NOW_MS + 2 * 3_600_000, actor="ann", at_ms=NOW_MS + 4 * 3_600_000)
     assert (len(found), query(store, AGAIN), store.ledger.verify().ok) == (1, [], True)
+
+
+def test_evictions_of_one_instant_have_one_order(store):
+    """On either database decisions come before sessions, and of these the newest first."""
+    for cluster in ("default", "other"):
+        if cluster == "other":
+            store.record.import_objects(cluster, a_cluster(), at_ms=NOW_MS, source="dump.json")
+        journal = StoreJournal(store, cluster, actor="ann", clock=lambda: NOW_MS + 5)
+        scheduler_of(store, journal=journal).run()
+    (now_ms,) = {row.now_ms for row in store.read.sessions()}
+    taken = a_victim("lab/crunch-0", owner="")
+    decision = store.record.decision(
+        "default",
+        made_on(store, a_decision(taken, preemptor="ml/train-0", now_ms=now_ms)),
+        [],
+        expected_revision=2,
+        rules=BY_HAND,
+        actor="ann",
+        at_ms=now_ms,
+    )
+    found = store.read.hits(None, EvictionSubject(pod=("lab", "crunch-0")))
+    sessions = sorted((row.id for row in store.read.sessions()), reverse=True)
+    assert [(hit.decision_id, hit.session_id) for hit in found] == [
+        (decision.decision_id, None),
+        *((None, number) for number in sessions),
+    ]

@@ -147,7 +147,7 @@ def test_health_adds_up_a_cluster_or_all(store: Store) -> None:
         BudgetHealth(
             budget="shop/web",
             namespace="shop",
-            evictions=2,
+            victims=2,
             newest_ms=TODAY - 2 * DAY_MS,
             newest_decision=3,
         ),

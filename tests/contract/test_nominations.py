@@ -128,3 +128,17 @@ def test_nominations_are_chosen_by_pod_node_and_cluster(store, database_url):
         for arguments in ([], ["--pod", "a/x"], ["--node", "n1"], ["--cluster", "two"])
     ]
     assert counts == [3, 2, 2, 1]
+
+
+def test_the_newest_of_several_clusters_are_listed(store, database_url):
+    """Of whatever cluster they are: a limit leaves out the oldest ones, not other clusters."""
+    for seconds, (cluster, pod) in enumerate([("one", "a/x"), ("two", "a/y"), ("one", "a/z")]):
+        at_ms = NOW + seconds * 1000
+        nominated = [a_node("n1"), a_pod(pod, nominated="n1")]
+        store.record.import_objects(cluster, nominated, at_ms=at_ms, source="dump")
+    found = [
+        [(row["cluster"], row["pod"]) for row in listed(database_url, "--limit", limit)]
+        for limit in ("2", "50")
+    ]
+    newest = [("one", "a/z"), ("two", "a/y"), ("one", "a/x")]
+    assert found == [newest[:2], newest]

@@ -11,6 +11,7 @@ import pytest
 
 from policy.cli.app import run
 from policy.store import Store
+from policy.store.read.saved_queries import DEFAULTS, saved_queries
 from tests.support.live import EXPECTED, LIVE, final, identity, told
 
 
@@ -59,6 +60,22 @@ def test_a_victim_of_two_counts_once(database_url: str) -> None:
         with store.sql(query, trust_connection=True) as result:
             ((evictions,),) = list(result)
     assert (len(victims), sum(v.counted for v in victims), int(evictions)) == (6, 5, 5)
+
+
+def test_priorities_that_are_not_known_come_last(database_url: str, tmp_path: Path) -> None:
+    """Where events alone tell of pods; on either database a limit leaves these out first."""
+    imported(database_url, *files("kubelet-grace"))
+    events = [line["object"] for line in recorded("kubelet-grace") if line["watch"] == "Event(v1)"]
+    dump = tmp_path / "events.json"
+    dump.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": events}))
+    imported(database_url, str(dump), cluster="events-only")
+    query = saved_queries()["victims-by-priority"].sql
+    with (
+        Store.open(database_url) as store,
+        store.sql(query, DEFAULTS, trust_connection=True) as rows,
+    ):
+        found = [tuple(row)[:3] for row in rows]
+    assert found == [(5000, 0, 3), (None, None, 3)]
 
 
 def test_rules_with_a_memory_see_what_was_observed(database_url: str) -> None:

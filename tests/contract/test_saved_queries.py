@@ -135,7 +135,7 @@ OVER_VIEWS = {
         FROM v_victims
         WHERE evicted AND {IN_TIME} AND (:namespace = '' OR victim_namespace = :namespace)
         GROUP BY preemptor_priority, victim_priority
-        ORDER BY preemptor_priority DESC, victim_priority DESC
+        ORDER BY preemptor_priority DESC NULLS LAST, victim_priority DESC NULLS LAST
         LIMIT :limit
     """,
     "who-preempts-whom": f"""

@@ -413,11 +413,11 @@ class WaitingPod(_Answer):
 
 
 class ViolatedBudget(_Answer):
-    """A disruption budget that evictions violated."""
+    """A disruption budget that victims violate."""
 
     budget: Annotated[str | None, Meta(description="Null where the record does not keep which.")]
     namespace: str
-    evictions: int
+    victims: Annotated[int, Meta(description="Pods that were leaving already among them.")]
     newest: Instant
     decision: int
 

@@ -72,6 +72,7 @@ def _judged(
     if rules and wanted["open"]:
         one = judging.opened(service, rules, wanted["open"])
     return {
+        "in_cluster": wanted["cluster"],
         "report": report,
         "one": one,
         "sides": None

@@ -23,6 +23,7 @@ from policy.server.pages.parameters import require_choice
 from policy.server.pages.surface import Pages
 from policy.server.security.access import Principal
 from policy.store import InvalidValue, NotFound, StoredDecision
+from policy.store.model.decisions import Origin
 
 _AT_ONCE: Final = 5_000
 """Pods whose versions ended since a decision: that many are looked at within 20 ms or so for those
@@ -47,7 +48,11 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
     if not principal.limited:  # who is sees the document alone
         long = any(asked.get(name) for name in _LONG) or asked.get("show") in _LONG_PARTS
         more = await pages.work(request, principal, long, _whole, pages, stored, asked)
-    return pages.page(request, principal, "decision.html", told=told, width=WIDTH, **more)
+    # Pages of workloads and nodes have what was simulated where its cluster is named.
+    only = told["cluster"] if told["origin"] == Origin.SIMULATED else ""
+    return pages.page(
+        request, principal, "decision.html", told=told, in_cluster=only, width=WIDTH, **more
+    )
 
 
 def _whole(pages: Pages, stored: StoredDecision, asked: dict[str, str]) -> dict[str, Any]:

@@ -40,11 +40,14 @@ async def show_one(pages: Pages, request: Request, principal: Principal) -> Resp
 def _one(service: PolicyService, principal: Principal, wanted: str) -> dict[str, Any]:
     """What the page shows. Raises NotFound."""
     told = cycles.cycle(service, principal, wanted)
+    simulated = told["cluster"] in service.store.read.kept_simulations().values()
+    only = told["cluster"] if simulated else ""
     if principal.limited:
-        return {"told": told}
+        return {"told": told, "in_cluster": only}
     outcomes = service.store.read.outcomes_of_sessions([told["id"]])
     return {
         "told": told,
+        "in_cluster": only,
         "ended": cycle_ended(told),
         "contradicted": [contradicted(one) for one in outcomes.get(told["id"], ())],
         "vain": {one["pod"] for one in told["not_carried_out"]},

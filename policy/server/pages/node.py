@@ -35,6 +35,7 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
         principal,
         "node.html",
         name=name,
+        in_cluster=cluster or "",
         every_cluster=f"/nodes/{quote(name, safe='')}",
         width=WIDTH,
         time=TIME,

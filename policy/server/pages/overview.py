@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,7 +18,7 @@ from policy.server.pages.bars import Bar, bars
 from policy.server.pages.surface import Pages
 from policy.server.security.access import Principal
 from policy.server.service import PolicyService
-from policy.store.read.figures import HOUR_MS, Evicted
+from policy.store.read.figures import HOUR_MS, Evicted, WorkloadCount
 from policy.store.record.rule_sets import is_batch
 
 _DAYS: Final = (1, 7)
@@ -70,8 +70,9 @@ def overview(
         "preemptions": found.preemptions,
         "bars": _bars(found.by_hour, since_ms=found.since_ms, days=days, cluster=cluster),
         "since": instant(found.since_ms),
+        "until": instant(found.until_ms),
         "namespaces": found.evicted.namespaces,
-        "hit": [_workload(w.namespace, w.owner, w.evictions) for w in found.evicted.workloads],
+        "hit": [_workload(w) for w in found.evicted.workloads],
         "outcomes": found.outcomes,
         "kept": any(one.simulated for one in found.clusters),
         "environments": [views.environment(row) for row in found.environments],
@@ -116,7 +117,12 @@ def limited(
     """
     assert principal.namespaces is not None
     since_ms, until_ms = health.period(service.clock(), days)
-    wanted = {"since_ms": since_ms, "cluster": cluster or None, "simulated": False}
+    wanted = {
+        "since_ms": since_ms,
+        "until_ms": until_ms,
+        "cluster": cluster or None,
+        "simulated": False,
+    }
     rows, lines = views.decisions(service, principal, wanted, limit=_LOOKED_AT)
     preempting = [row for row in rows if row.preempted]
     by_hour = Counter(row.now_ms // HOUR_MS * HOUR_MS for row in preempting)
@@ -143,8 +149,9 @@ def limited(
         "preemptions": len(preempting),
         "bars": _bars(by_hour, since_ms=since_ms, days=days, cluster=cluster),
         "since": instant(since_ms),
+        "until": instant(until_ms),
         "namespaces": evicted.namespaces,
-        "hit": [_workload(w.namespace, w.owner, w.evictions) for w in evicted.workloads],
+        "hit": [_workload(w) for w in evicted.workloads],
         "outcomes": Counter(line["outcome"] for line in lines).most_common(),
         "environments": [],
         "clusters": [],
@@ -161,9 +168,15 @@ def _bars(by_hour: Mapping[int, int], *, since_ms: int, days: int, cluster: str)
     return bars(by_hour, since_ms=since_ms, count=days * 24, step_ms=HOUR_MS, given=also)
 
 
-def _workload(namespace: str, owner: str, evictions: int) -> tuple[str, str, int]:
-    """Address of its page, what it is called, and how often it was hit."""
-    return f"{namespace}/{owner.partition('/')[2]}", f"{namespace}/{owner}", evictions
+def _workload(one: WorkloadCount) -> dict[str, Any]:
+    """A workload that was hit. Its page is of the cluster that is counted."""
+    name = f"{one.namespace}/{one.owner.partition('/')[2]}"
+    return {
+        "address": f"/workloads/{quote(name)}?{urlencode({'cluster': one.cluster})}",
+        "cluster": one.cluster,
+        "name": f"{one.namespace}/{one.owner}",
+        "evictions": one.evictions,
+    }
 
 
 def age(milliseconds: int) -> str:

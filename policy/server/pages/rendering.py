@@ -35,6 +35,7 @@ TEMPLATES: Final = Environment(
     finalize=lambda value: printable(value) if type(value) is str else value,
 )
 TEMPLATES.globals["typed_zone"] = typed_zone
+TEMPLATES.globals["in_cluster"] = ""  # that links to workloads and nodes name; of some pages
 TEMPLATES.filters["instant"] = instant
 TEMPLATES.filters["duration"] = duration
 TEMPLATES.filters["group_preemption"] = group_preemption

@@ -99,6 +99,7 @@ def _workload(looked: _Looked, *, before: int | None) -> dict[str, Any]:
         "evicted": sum(hit.evicted for hit in found),
         "lost": _lasting(lost_seconds(found)),
         "clusters": clusters,
+        "in_cluster": looked.cluster or "",
         "only": one_cluster(service, looked.cluster, something=bool(clusters)),
         "every_cluster": path,
         "observed": len(observed),
@@ -139,7 +140,11 @@ def _decided(looked: _Looked, before: int | None) -> tuple[list[WorkloadHit], in
     }
     reads = partial(views.decisions, looked.service, looked.principal, wanted)
     page = views.one_page(reads, limit=PAGE)
-    victims = looked.service.store.read.victims_of([row.id for row in page.rows])
+    numbers = [row.id for row in page.rows]
+    victims = looked.service.store.read.victims_of(numbers)
+    outcomes = looked.service.store.read.outcomes_of(numbers)
+    # Of several victims one may have left and another one not.
+    stayed = {(number, one.pod) for number, of_one in outcomes.items() for one in of_one}
     hits = [
         WorkloadHit(
             now_ms=row.now_ms,
@@ -150,7 +155,9 @@ def _decided(looked: _Looked, before: int | None) -> tuple[list[WorkloadHit], in
             run_seconds=victim.run_seconds,
             preemptor=line["preemptor"] or "",
             decision=line["id"],
-            evicted=row.preempted and not victim.already_terminating,
+            evicted=row.preempted
+            and not victim.already_terminating
+            and (row.id, victim.pod) not in stayed,
         )
         for row, line in zip(page.rows, page.lines, strict=True)
         for victim in victims.get(row.id, ())

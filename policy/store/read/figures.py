@@ -78,7 +78,7 @@ class NominatedPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokenBudget:
-    """An eviction that violated a disruption budget."""
+    """A victim that violates a disruption budget, whether it was leaving already or not."""
 
     decision_id: int
     at_ms: int
@@ -375,7 +375,7 @@ def nominated_pods(
 def broken_budgets(
     connection: Connection, cluster: str | None = None, *, since_ms: int, until_ms: int, limit: int
 ) -> list[BrokenBudget]:
-    """Evictions that violated a budget, the newest first; one that violated two is there twice."""
+    """Victims that violate a budget, the newest first; one that violates two is there twice."""
     within = {"since": since_ms, "until": until_ms, "limit": limit}
     return [
         BrokenBudget(

@@ -120,7 +120,11 @@ def hits(
         query = query.where(c.now_ms >= since_ms)
     if until_ms is not None:
         query = query.where(c.now_ms < until_ms)
-    query = query.order_by(c.now_ms.desc(), c.decision_id.desc(), c.victim)
+    # Of one instant decisions come first; left to themselves, databases put a null at either end.
+    numbers = (c.decision_id, c.session_id, c.observation_id)
+    query = query.order_by(
+        c.now_ms.desc(), *(number.desc().nulls_last() for number in numbers), c.victim
+    )
     if limit is not None:
         query = query.limit(limit)
     found = [row._asdict() for row in connection.execute(query)]

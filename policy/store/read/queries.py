@@ -614,11 +614,12 @@ def nominations(
     standing: bool | None = None,
     limit: int | None = None,
 ) -> list[NominationRow]:
-    """Nominations, newest first; `standing`: only those not ended (True) or ended (False)."""
+    """Nominations, newest first; `standing`: only those not ended (True) or ended (False).
+
+    Those of one cluster by the revision that made them, those of several by their times.
+    """
     n, e = NOMINATIONS.c, NOMINATION_ENDS.c
     query = nominations_query()
-    if cluster is not None:
-        query = query.where(n.cluster_id == cluster_id(connection, cluster))
     if pod is not None:
         query = query.where(n.pod == pod)
     if node is not None:
@@ -627,7 +628,14 @@ def nominations(
         query = query.where(e.cause.is_(None) if standing else e.cause.is_not(None))
     if limit is not None:
         query = query.limit(limit)
-    return [NominationRow(**row._mapping) for row in connection.execute(query)]
+    found = [
+        NominationRow(**row._mapping)
+        for number in _clusters(connection, cluster)  # each in the order of an index
+        for row in connection.execute(query.where(n.cluster_id == number))
+    ]
+    if cluster is None:
+        found.sort(key=lambda row: row.made_ms, reverse=True)
+    return found[:limit]
 
 
 def nominations_query() -> Select[Any]:

@@ -1,4 +1,4 @@
--- Victims whose eviction violated a pod disruption budget, with the budget, the newest first.
+-- Victims that violate a pod disruption budget, also those leaving already, with the budget, the newest first.
 SELECT v.decision_id, v.decided_at, v.victim, v.victim_owner, v.victim_priority, v.node,
        v.preemptor, v.preemptor_priority, v.rule_set, v.budget, v.disruptions_allowed,
        v.allowed_before, v.allowed_after

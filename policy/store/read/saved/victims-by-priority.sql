@@ -35,5 +35,5 @@ SELECT preemptor_priority, priority AS victim_priority,
        CAST(sum(run_seconds) AS BIGINT) AS run_seconds_lost
 FROM lost
 GROUP BY preemptor_priority, priority
-ORDER BY preemptor_priority DESC, victim_priority DESC
+ORDER BY preemptor_priority DESC NULLS LAST, victim_priority DESC NULLS LAST
 LIMIT :limit
