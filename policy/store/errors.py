@@ -148,10 +148,12 @@ def first_line(error: BaseException, url: URL) -> str:
     line = lines[0].strip() if lines else type(cause).__name__
     for secret in _secrets(url):
         line = line.replace(secret, "***")
-    return _PREFIXES.sub("", line).strip().rstrip(".")
+    return _BESIDES.sub("", line).strip().rstrip(".")
 
 
-_PREFIXES: Final = re.compile(r"^(?:ERROR: |connection failed: |connection is bad: )")
+_BESIDES: Final = re.compile(
+    r"^(?:ERROR: |connection failed: |connection is bad: )| at character \d+$"
+)
 
 
 def sqlstate(error: SQLAlchemyError) -> str:
@@ -174,7 +176,24 @@ def translated(url: URL) -> Iterator[None]:
         if str(getattr(exc, "orig", "")) == "interrupted":
             # The signal came while SQLite worked, which swallowed it; see `connection`.
             raise KeyboardInterrupt from exc
-        raise _translate(exc, url) from exc
+        raise _translate(_failed_first(exc), url) from exc
+
+
+def _failed_first(exc: SQLAlchemyError) -> SQLAlchemyError:
+    """What made a transaction fail, where that is taken back while statements are under way.
+
+    Postgres lets those fail, too, that were sent behind the one that failed, and psycopg says no
+    more than that of them.
+    """
+    found: BaseException | None = exc
+    while found is not None and _only_followed(found):
+        found = found.__cause__ or found.__context__
+    return found if isinstance(found, SQLAlchemyError) else exc
+
+
+def _only_followed(exc: BaseException) -> bool:
+    of_driver = getattr(exc, "orig", exc)
+    return type(of_driver).__name__ == "PipelineAborted"
 
 
 def _translate(exc: SQLAlchemyError, url: URL) -> Unavailable:

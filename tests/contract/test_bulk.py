@@ -193,3 +193,18 @@ def test_what_is_among_texts_is_found(database: Database, texts: list[str]) -> N
         query = f"SELECT text FROM odd WHERE text {of_texts} ORDER BY number"
         found = [text for (text,) in bulk.fetch(connection, query, (wanted,))]
     assert found == [text for _, text, *_ in rows if text in texts]
+
+
+def test_what_failed_first_is_said(database: Database) -> None:
+    """Not that what was sent behind it failed as well."""
+
+    def failing() -> None:
+        with database.writing(together=True) as connection:
+            missing = bulk.Asked(connection, "SELECT 1 FROM nowhere")
+            for _ in range(3):
+                bulk.Asked(connection, "SELECT 1")
+            missing.rows()
+
+    missing = 'no such table: nowhere|relation "nowhere" does not exist'
+    with pytest.raises(StoreError, match=f": ({missing})$"):
+        failing()
