@@ -14,7 +14,7 @@ from policy.decision.record import line_of, record_of, values_of
 if TYPE_CHECKING:
     from policy.decision.model import StatusCount
     from policy.scheduling.cycle import Step
-    from policy.store import DecisionRow, StoredDecision
+    from policy.store import DecisionRow, StoredDecision, StoredSession
     from policy.store.outcomes import OutcomeRow
 
 SUMMARY: Final = (
@@ -100,6 +100,23 @@ def document(stored: StoredDecision) -> dict[str, Any]:
         whole["not_carried_out"] = not_carried_out(stored.outcomes)
     plain: dict[str, Any] = to_builtins({k: v for k, v in whole.items() if k not in _IN_OTHER_FORM})
     return plain
+
+
+def recorded_cycle(stored: StoredSession) -> dict[str, Any]:
+    """What the record says of a cycle of a pod group, beside the document of what was decided."""
+    row = stored.row
+    return {
+        "cluster": row.cluster,
+        "now": instant(row.now_ms),
+        "at": instant(row.at_ms),
+        "actor": row.actor,
+        "environment": row.environment,
+        "base_revision": row.base_revision,
+        "revision": row.revision,
+        "hypothetical": row.hypothetical,
+        "digest": row.digest,
+        "not_carried_out": not_carried_out(stored.outcomes),
+    }
 
 
 def not_carried_out(outcomes: Iterable[OutcomeRow]) -> list[dict[str, Any]]:

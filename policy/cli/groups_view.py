@@ -13,7 +13,7 @@ from policy.cli.exits import Exit
 if TYPE_CHECKING:
     from policy.audit.group_causes import Otherwise, Stuck, Takers
     from policy.scheduling.cycle import GroupStep
-    from policy.store import Store, StoredSession
+    from policy.store import SessionRow, Store, StoredSession
 
 _NAMED: Final = 5
 """Members that a sentence names."""
@@ -40,19 +40,21 @@ def document(decision: Mapping[str, Any], number: int | None) -> dict[str, Any]:
     return {"id": number, **decision}
 
 
-def print_decision(document: Mapping[str, Any], *, kept: Collection[str] = ()) -> None:
+def print_decision(
+    document: Mapping[str, Any], *, kept: Collection[str] = (), row: SessionRow | None = None
+) -> None:
     """The cycle for people: how it ended, the members, the units, the victims.
 
-    kept: pods that were to be deleted and that a later state still has.
+    kept: pods that were to be deleted and that a later state still has. row: where it is recorded.
     """
-    for line in _head(document):
+    for line in _head(document, row):
         output.line(line)
     _print_members(document)
     _print_units(document)
     _print_victims(document, kept)
 
 
-def _head(document: Mapping[str, Any]) -> Iterator[str]:
+def _head(document: Mapping[str, Any], row: SessionRow | None) -> Iterator[str]:
     members = document["members"]
     number = f" {options.GROUP}{document['id']}" if document["id"] is not None else ""
     yield f"pod group{number}: {document['group']} {sentences.cycle_ended(document)}"
@@ -67,6 +69,8 @@ def _head(document: Mapping[str, Any]) -> Iterator[str]:
     )
     yield f"rule set    {document['rule_set']} {document['rule_set_digest']}"
     yield f"made for    {session.instant(document['now_ms'])}"
+    if row is not None:
+        yield from _recorded(row)
     if document.get("hypothetical"):
         yield "only asked  what would be, by `policy what-if`"
     preemption = document["preemption"]
@@ -76,6 +80,16 @@ def _head(document: Mapping[str, Any]) -> Iterator[str]:
     kept = _kept_from_quorum(document)
     if kept:
         yield f"quorum      {kept}"
+
+
+def _recorded(row: SessionRow) -> Iterator[str]:
+    """Where, when and by whom, as `policy explain` says it of a decision."""
+    if row.environment:
+        yield f"environment {row.environment}"
+    yield f"recorded    {session.instant(row.at_ms)} by {session.writer(row)}"
+    yield f"state       cluster {row.cluster}, revision {row.base_revision}, {row.snapshot_digest}"
+    yield f"led to      {'no change' if row.revision is None else f'revision {row.revision}'}"
+    yield f"digest      {row.digest}"
 
 
 def _kept_from_quorum(document: Mapping[str, Any]) -> str:
@@ -215,7 +229,7 @@ def cycle(store: Store, number: int) -> StoredSession:
 
 def explained(db: str, number: int, form: str) -> int:
     """`policy explain group:ID`"""
-    from policy.audit.documents import not_carried_out
+    from policy.audit.documents import recorded_cycle
     from policy.audit.group_causes import MODES, beyond_eviction, groups_tried, otherwise, takers
     from policy.audit.group_replay import GroupReplayer
     from policy.audit.inputs import Incomplete
@@ -223,8 +237,7 @@ def explained(db: str, number: int, form: str) -> int:
 
     with session.open_store(db) as store:
         stored = cycle(store, number)
-        found = document(document_of(stored), number)
-        found["hypothetical"] = stored.row.hypothetical
+        found = {**document(document_of(stored), number), **recorded_cycle(stored)}
         vain = stored.outcomes
         others: list[Otherwise] = []
         stuck: Sequence[Stuck] = ()
@@ -242,7 +255,7 @@ def explained(db: str, number: int, form: str) -> int:
         except Incomplete as exc:
             missing = exc.detail or ", ".join(exc.missing)
     if form == "table":
-        print_decision(found, kept={one.pod for one in vain})
+        print_decision(found, kept={one.pod for one in vain}, row=stored.row)
         for sentence in view.not_carried_out(vain):
             output.line(sentence)
         print_causes(stuck, others, room, untried)
@@ -255,7 +268,7 @@ def explained(db: str, number: int, form: str) -> int:
         "freed_room": None if room is None else asdict(room),
     }
     if form in ("json", "yaml"):
-        output.document({**found, **causes, "not_carried_out": not_carried_out(vain)}, form)
+        output.document({**found, **causes}, form)
     else:
         units = (found["preemption"] or {}).get("units", [])
         columns = ("pods", "group", "priority", "violating", "reprieved", "blocked")

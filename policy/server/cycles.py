@@ -8,7 +8,7 @@ from typing import Any
 
 from policy.audit.compare import Comparison
 from policy.audit.compare_documents import comparison_document
-from policy.audit.documents import instant, not_carried_out
+from policy.audit.documents import recorded_cycle
 from policy.audit.group_compare import ComparingCycles
 from policy.audit.recorded import Skipped
 from policy.rules import RuleSet
@@ -53,19 +53,8 @@ def cycle(service: PolicyService, principal: Principal, wanted: str) -> dict[str
     )
     if principal.limited:
         return scope.cycle(principal, stored)
-    row = stored.row
-    return {
-        **document_of(stored),
-        **scope.cycle_line(principal, row, ()),
-        "at": instant(row.at_ms),
-        "actor": row.actor,
-        "environment": row.environment,
-        "base_revision": row.base_revision,
-        "revision": row.revision,
-        "hypothetical": row.hypothetical,
-        "digest": row.digest,
-        "not_carried_out": not_carried_out(stored.outcomes),
-    }
+    line = scope.cycle_line(principal, stored.row, ())
+    return {**document_of(stored), **line, **recorded_cycle(stored)}
 
 
 def compared(

@@ -72,6 +72,25 @@ def test_a_cycle_is_explained_in_words(policy: Policy, db: tuple[str, str]) -> N
     assert document["preemption"]["code"] == "Success"
 
 
+def test_where_a_cycle_is_recorded_is_said(policy: Policy, db: tuple[str, str]) -> None:
+    """Cluster, state, who and when, as of a decision and as in the API."""
+    told = policy("explain", "group:1", *db).out.splitlines()
+    document = json.loads(policy("explain", "group:1", *db, "--output", "json").out)
+    facts = {
+        name: document[name] for name in ("cluster", "base_revision", "revision", "environment")
+    }
+    assert facts == {
+        "cluster": "default",
+        "base_revision": 1,
+        "revision": 2,
+        "environment": "",
+    }
+    found = {line[:12].strip(): line[12:] for line in told if line[11:12] == " "}
+    assert found["state"].startswith("cluster default, revision 1, sha256:")
+    assert (found["led to"], found["digest"]) == ("revision 2", document["digest"])
+    assert found["recorded"].startswith(f"{document['at']} by claimed name {document['actor']}")
+
+
 def test_the_state_of_a_cycle(policy: Policy, db: tuple[str, str]) -> None:
     """The pods as the cycle found them: its victim still ran."""
     done = policy("state", "show", "pods", *db, "--at", "group:1", "--output", "json")

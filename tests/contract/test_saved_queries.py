@@ -227,6 +227,26 @@ def test_a_saved_query_answers_what_the_view_says(database_url: str) -> None:
         assert {name for name, answers in expected.items() if len(answers[0]) == 1} == nowhere
 
 
+def test_with_a_lower_limit_the_first_rows_stay(database_url: str) -> None:
+    """Also where rows of several clusters are equal, whichever cluster was there first."""
+    with Store.open(database_url) as store:
+        for cluster in ("zone-2", "zone-1"):
+            fill(store, cluster)
+            evicting_session(store, cluster)
+
+        def answered(query: str, **given: int) -> list[tuple[Any, ...]]:
+            named = {p: v for p, v in (DEFAULTS | given).items() if f":{p}" in query}
+            with store.sql(query, named, trust_connection=True) as rows:
+                return list(map(tuple, rows))
+
+        # By totals over all days, and out of the rows at the ends of some.
+        for since in (0, 1):
+            for query in saved_queries().values():
+                whole = answered(query.sql, since=since)
+                cut = [answered(query.sql, since=since, limit=n) for n in (1, 2, 3)]
+                assert cut == [whole[:n] for n in (1, 2, 3)]
+
+
 @pytest.mark.parametrize("name", OVER_VIEWS)
 def test_the_query_over_a_view_has_the_parameters_of_the_saved_one(name: str) -> None:
     """Both answer the same questions."""

@@ -50,7 +50,9 @@ worst AS (
     SELECT n.cluster_id, s.workload_id, n.namespace, n.owner, s.evictions, s.run_seconds
     FROM sums s
     JOIN evicted_workloads n ON n.id = s.workload_id
-    ORDER BY s.evictions DESC, n.cluster_id, n.namespace, n.owner
+    JOIN span k ON k.cluster_id = n.cluster_id
+    -- Cut in the order in which it is shown: with a lower limit the first ones stay.
+    ORDER BY s.evictions DESC, k.cluster, n.namespace, n.owner
     LIMIT :limit
 ),
 days AS ( -- out of the index by workloads alone

@@ -35,9 +35,10 @@ hits AS (
     FROM ends
 ),
 worst AS (
-    -- Each part is cut by itself: put together whole they would be copied once more.
+    -- Each part is cut by itself: put together whole they would be copied once more. In the order
+    -- in which it is shown: with a lower limit the first ones stay.
     SELECT * FROM (
-        SELECT n.cluster_id, t.preemptor_namespace, n.namespace, n.owner, t.workload_id,
+        SELECT s.cluster, n.cluster_id, t.preemptor_namespace, n.namespace, n.owner, t.workload_id,
                t.evictions, t.run_seconds
         FROM span s
         CROSS JOIN pair_totals t
@@ -45,12 +46,12 @@ worst AS (
         WHERE t.cluster_id = s.cluster_id AND s.first_day = -1 AND n.id = t.workload_id
               AND (:namespace = '' OR t.preemptor_namespace = :namespace
                    OR n.namespace = :namespace)
-        ORDER BY t.evictions DESC, n.cluster_id, t.preemptor_namespace, n.namespace, n.owner
+        ORDER BY t.evictions DESC, s.cluster, t.preemptor_namespace, n.namespace, n.owner
         LIMIT :limit
     ) ever
     UNION ALL
     SELECT * FROM (
-        SELECT n.cluster_id, s.preemptor_namespace, n.namespace, n.owner, s.workload_id,
+        SELECT k.cluster, n.cluster_id, s.preemptor_namespace, n.namespace, n.owner, s.workload_id,
                s.evictions, s.run_seconds
         FROM (
             SELECT workload_id, preemptor_namespace,
@@ -59,11 +60,12 @@ worst AS (
             GROUP BY workload_id, preemptor_namespace
         ) s
         CROSS JOIN evicted_workloads n
-        WHERE n.id = s.workload_id
-        ORDER BY evictions DESC, cluster_id, preemptor_namespace, namespace, owner
+        CROSS JOIN span k
+        WHERE n.id = s.workload_id AND k.cluster_id = n.cluster_id
+        ORDER BY evictions DESC, cluster, preemptor_namespace, namespace, owner
         LIMIT :limit
     ) then_only
-    ORDER BY evictions DESC, cluster_id, preemptor_namespace, namespace, owner
+    ORDER BY evictions DESC, cluster, preemptor_namespace, namespace, owner
     LIMIT :limit
 )
 SELECT c.name AS cluster, w.preemptor_namespace, w.namespace AS victim_namespace,
