@@ -12,7 +12,7 @@ from policy.cluster import times
 from policy.decision.record import line_of, record_of, values_of
 
 if TYPE_CHECKING:
-    from policy.decision.model import StatusCount
+    from policy.decision.model import StatusCount, Victim
     from policy.scheduling.cycle import Step
     from policy.store import DecisionRow, StoredDecision, StoredSession
     from policy.store.outcomes import OutcomeRow
@@ -36,6 +36,25 @@ SUMMARY_RIGHT: Final = ("id", "priority", "victims", "pdb_violations")
 def summary(row: DecisionRow) -> dict[str, Any]:
     """One line of a list of decisions; id 0 means that it was not recorded."""
     return _summary({**values_of(row), "id": row.id or None})
+
+
+def listed(row: DecisionRow, victims: Iterable[Victim]) -> dict[str, Any]:
+    """The same line with all that lists for programs have, whatever the others of a list are."""
+    return {
+        **summary(row),
+        "cluster": row.cluster,
+        "origin": row.origin,
+        "answer": row.answer,
+        "decided_by": row.decided_by,
+        "victim_pods": [victim.pod for victim in victims],
+    }
+
+
+LISTED: Final = (
+    *("id", "now", "cluster", "preemptor", "priority", "outcome", "node", "victims"),
+    *("victim_pods", "decided_by", "pdb_violations", "rule_set", "origin", "answer"),
+)
+"""Its fields, in the order of a table."""
 
 
 def _summary(line: Mapping[str, Any]) -> dict[str, Any]:

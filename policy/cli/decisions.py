@@ -78,6 +78,7 @@ def command(
       policy decisions --rules prod --rule victims.eligible/protect-last-replica
       policy decisions --namespace shop --output csv
     """
+    from policy.audit.documents import LISTED, listed
     from policy.cli.view import SUMMARY, SUMMARY_RIGHT, summary
     from policy.cluster.names import typed_pod
 
@@ -98,7 +99,13 @@ def command(
             simulated=False if without_simulated else None,
             limit=limit + 1,
         )
+        victims = {} if form == "table" else store.read.victims_of([row.id for row in found])
     found, more = found[:limit], len(found) > limit
+    if form != "table":
+        lines = [listed(row, victims.get(row.id, ())) for row in found]
+        output.rows(lines, form, columns=LISTED)
+        output.say_newest(limit, more=more)
+        return Exit.OK
     # With several clusters in one list, each line says to which it belongs; where schedulers asked,
     # what they were answered: in shadow mode a decision is only a judgement.
     several = len({row.cluster for row in found}) > 1

@@ -228,13 +228,6 @@ def recorded_rule(text: str | None) -> str | None:
     return text
 
 
-COLUMNS: Final = (
-    *("id", "now", "cluster", "preemptor", "priority", "outcome", "node", "victims"),
-    *("victim_pods", "decided_by", "pdb_violations", "rule_set", "origin", "answer"),
-)
-"""Of a line of `decisions`, in the order of a table."""
-
-
 def decisions(
     service: PolicyService, principal: Principal, wanted: Mapping[str, Any], *, limit: int
 ) -> tuple[list[DecisionRow], list[dict[str, Any]]]:

@@ -487,3 +487,20 @@ def test_what_is_yet_to_come_is_counted_by_nobody(
             at_ms=NOW,
         )
     assert counted() == before
+
+
+def test_the_command_lists_what_the_api_does(
+    service: Serving, tokens: dict[str, str], policy: Policy, db: str
+) -> None:
+    """For programs: the same fields in every line, whatever the others of the list are."""
+
+    def listed(form: str, *given: str) -> str:
+        return policy("decisions", "--db", db, "--limit", "1000", "-o", form, *given).out
+
+    viewer = tokens["viewer"]
+    for query, given in (("", ()), ("?cluster=default", ("--cluster", "default"))):
+        api = got(service, viewer, f"/api/v1/export/decisions{query}").text.splitlines()
+        told = [json.loads(line) for line in listed("jsonl", *given).splitlines()]
+        assert told == [json.loads(line) for line in api]
+        table = got(service, viewer, f"/api/v1/export/decisions.csv{query}").text
+        assert listed("csv", *given).splitlines() == table.splitlines()

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from policy.audit.documents import LISTED
 from policy.server import batch_sessions, cycles, views
 from policy.server.api import events, openapi
 from policy.server.api.operations import BASE, Stream, query_of, read, route
@@ -107,7 +108,7 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
             "decisions.csv",
             views.decisions,
             decisions_wanted,
-            partial(_csv, columns=views.COLUMNS),
+            partial(_csv, columns=LISTED),
         ),
         export(EXPORT_CYCLES, "groups.ndjson", cycles.cycles, cycles_wanted),
         export(EXPORT_SESSIONS, "sessions.ndjson", batch_sessions.sessions, sessions_wanted),

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from policy.audit import session_documents
-from policy.audit.documents import document, instant, summary
+from policy.audit.documents import document, instant, listed
 from policy.audit.observed import documents as observed
 from policy.decision.model import Victim
 from policy.server.security.access import Principal
@@ -48,14 +48,7 @@ def lines(
 
 
 def _line(principal: Principal, row: DecisionRow, victims: Sequence[Victim]) -> dict[str, Any]:
-    line = {
-        **summary(row),
-        "cluster": row.cluster,
-        "origin": row.origin,
-        "answer": row.answer,
-        "decided_by": row.decided_by,
-        "victim_pods": [victim.pod for victim in victims],
-    }
+    line = listed(row, victims)
     if not principal.limited:
         return line
     own = principal.sees(_namespace(row.preemptor))
