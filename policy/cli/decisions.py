@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from policy.cli import options, output, period, rule_files, session
 from policy.cli.exits import Exit
 
+if TYPE_CHECKING:
+    from policy.store import DecisionRow, Store
+
 ORIGINS: Final = ("decided", "extender", "simulated")
 OUTCOMES: Final = (
     *("bind", "preempt", "not-eligible", "no-candidate", "rejected", "error"),
     "not-carried-out",
 )
+_AT_ONCE: Final = 1000
+"""Decisions whose victims are read together."""
 
 
 @click.command("decisions")
@@ -78,8 +84,7 @@ def command(
       policy decisions --rules prod --rule victims.eligible/protect-last-replica
       policy decisions --namespace shop --output csv
     """
-    from policy.audit.documents import LISTED, listed
-    from policy.cli.view import SUMMARY, SUMMARY_RIGHT, summary
+    from policy.audit.documents import LISTED
     from policy.cluster.names import typed_pod
 
     with session.open_store(db) as store:
@@ -99,17 +104,34 @@ def command(
             simulated=False if without_simulated else None,
             limit=limit + 1,
         )
-        victims = {} if form == "table" else store.read.victims_of([row.id for row in found])
-    found, more = found[:limit], len(found) > limit
-    if form != "table":
-        lines = [listed(row, victims.get(row.id, ())) for row in found]
+        found, more = found[:limit], len(found) > limit
+        lines = [] if form == "table" else list(_for_programs(store, found))
+    if form == "table":
+        _print_table(found)
+    else:
         output.rows(lines, form, columns=LISTED)
-        output.say_newest(limit, more=more)
-        return Exit.OK
+    output.say_newest(limit, more=more)
+    return Exit.OK
+
+
+def _for_programs(store: Store, rows: Sequence[DecisionRow]) -> Iterator[dict[str, Any]]:
+    """A line of each, with its victims, which are not held for all of a long list."""
+    from policy.audit.documents import listed
+
+    for start in range(0, len(rows), _AT_ONCE):
+        some = rows[start : start + _AT_ONCE]
+        victims = store.read.victims_of([row.id for row in some])
+        for row in some:
+            yield listed(row, victims.get(row.id, ()))
+
+
+def _print_table(rows: Sequence[DecisionRow]) -> None:
+    from policy.cli.view import SUMMARY, SUMMARY_RIGHT, summary
+
     # With several clusters in one list, each line says to which it belongs; where schedulers asked,
     # what they were answered: in shadow mode a decision is only a judgement.
-    several = len({row.cluster for row in found}) > 1
-    asked = any(row.answer for row in found)
+    several = len({row.cluster for row in rows}) > 1
+    asked = any(row.answer for row in rows)
     columns = ("id", "cluster", *SUMMARY[1:]) if several else SUMMARY
     columns = (*columns, "answer") if asked else columns
     lines = [
@@ -118,8 +140,6 @@ def command(
             **({"cluster": row.cluster} if several else {}),
             **({"answer": row.answer} if asked else {}),
         }
-        for row in found
+        for row in rows
     ]
-    output.rows(lines, form, columns=columns, right=SUMMARY_RIGHT)
-    output.say_newest(limit, more=more)
-    return Exit.OK
+    output.rows(lines, "table", columns=columns, right=SUMMARY_RIGHT)
