@@ -46,6 +46,11 @@ def test_whole_numbers_are_exact() -> None:
     )
 
 
+def test_one_row_has_no_order() -> None:
+    found = chart(("name", "n"), [("a", 7)], x="name", y="n", kind="bar")
+    assert found.label == "n by name: 1 row, from 0 to 7"
+
+
 def test_a_line_says_what_it_leaves_out() -> None:
     """So many points, and no more."""
     rows = [(i, i) for i in range(MOST + 50)]

@@ -73,6 +73,7 @@ def chart(
     # The height is divided, not the values: their difference may be beyond every float.
     span = highest / 2 - lowest / 2
     step = WIDTH / len(drawn)
+    shown = "1 row" if len(drawn) == 1 else f"{len(drawn)} rows in their order"
 
     def place(value: Number) -> float:
         share = (highest / 2 - float(value) / 2) / span if span else 1.0
@@ -91,7 +92,7 @@ def chart(
     )
     return Chart(
         kind=kind,
-        label=f"{y} by {x}: {len(drawn)} rows in their order, from {least} to {most}",
+        label=f"{y} by {x}: {shown}, from {least} to {most}",
         points=points,
         bar=round(step * 0.8, 2),
         zero=zero,
