@@ -398,9 +398,8 @@ def _frees(before: Pod | None, after: Pod | None) -> bool:
 
 def _resized_down(before: Pod, after: Pod) -> bool:
     """Does the pod hold less of anything, as its status says while its spec stays?"""
-    if before.status == after.status or not (
-        before.status.container_statuses or before.status.resources
-    ):
+    says = (before.status, after.status)  # only with one of these more or less than the spec
+    if says[0] == says[1] or not any(one.container_statuses or one.resources for one in says):
         return False
     holds = pod_requests(after, on_node=True)
     return any(holds.get(name, 0) < n for name, n in pod_requests(before, on_node=True).items())

@@ -138,6 +138,13 @@ def test_a_resize_frees_room_when_it_is_done(before: str, after: str, moved: set
     assert moved_by(put(leaves), cluster=cluster) == moved
 
 
+def test_a_resize_that_is_impossible_frees_what_the_spec_asks_for() -> None:
+    """From then on the pod counts with what it was given, also where no status said so before."""
+    cluster = CLUSTER.apply([put(RESIZED)])
+    refused = holding("1m").condition("PodResizePending", "True", "Infeasible")
+    assert moved_by(put(refused), cluster=cluster) == ALL
+
+
 def a_feed(*, kind: QueueKind = QueueKind.PRIORITY) -> QueueFeed:
     feed = QueueFeed(rules_of(kind), scheduler=NAME, clock=lambda: NOW_MS)
     feed.fill(CLUSTER)
