@@ -116,7 +116,7 @@ def test_a_follower_beside_the_service_begins_anew(
     postgres_template: str,
     tmp_path: Path,
 ) -> None:
-    """The service goes on, and nobody would start its follower again."""
+    """The service goes on: no supervisor starts its follower again."""
     url = make_postgres(postgres_template)
     backup = make_postgres(postgres_template)
     with api_server.serving(live.initial(FOLLOWED)) as server, Store.open(url) as store:
