@@ -2,6 +2,7 @@
 
     python -m benchmarks.serve [--rate 200] [--seconds 60] [--candidates 100] [--form full|meta]
                                [--mode shadow|enforce] [--postgres] [--nodes 1000]
+                               [--rules kube-1.36] [--unknown]
     python -m benchmarks.serve --all [--seconds 10]    both forms on both databases, with marks
     python -m benchmarks.serve --start                 from the start of a process to its answers
 
@@ -163,16 +164,16 @@ def _proc(pid: int, name: str) -> str:
     return Path(f"/proc/{pid}/{name}").read_text()
 
 
-def fill(url: str, objects: list[ClusterObject]) -> None:
-    """A database with the cluster, and environment `prod`."""
+def fill(url: str, objects: list[ClusterObject], *, rules: str = "kube-1.36") -> None:
+    """A database with the cluster, and environment `prod`. rules: a name or a file."""
     with Store.open(url) as store:
         store.record.import_objects("default", objects, at_ms=1, source="benchmark")
         store.record.create_environment("prod", "default", at_ms=1, actor="benchmark")
         store.record.activate(
             "prod",
-            rules=RuleSet.load("kube-1.36"),
+            rules=RuleSet.load(rules),
             reason="benchmark",
-            source="kube-1.36",
+            source=rules,
             at_ms=1,
             actor="benchmark",
         )
@@ -253,17 +254,28 @@ def marked(form: str, *, postgres: bool, seconds: int) -> tuple[float, float, fl
 
 
 def measure(
-    *, url: str, form: str, mode: str, rate: int, seconds: int, candidates: int, nodes: int
+    *,
+    url: str,
+    form: str,
+    mode: str,
+    rate: int,
+    seconds: int,
+    candidates: int,
+    nodes: int,
+    rules: str = "kube-1.36",
+    unknown: bool = False,
 ) -> dict[str, Any]:
-    """Latencies in ms, CPU of a call in ms, resident memory in MiB, and how many calls are kept."""
+    """Latencies in ms, CPU of a call in ms, resident memory in MiB, and how many calls are kept.
+
+    unknown: the state does not have the pods that ask.
+    """
     from tests.support.serving import serve
 
     calls = rate * seconds
     objects = objects_of(nodes=nodes, calls=calls)
-    fill(url, objects)
-    pods = [obj for obj in objects if isinstance(obj, Pod)]
+    waiting = [obj for obj in objects if isinstance(obj, Pod) and not obj.spec.node_name]
+    fill(url, objects[:-calls] if unknown else objects, rules=rules)
     offers = offers_of(objects, form=form, candidates=candidates)
-    waiting = [pod for pod in pods if not pod.spec.node_name]
     body = offers.body(waiting[0], msgspec.json.encode(waiting[0]))
     with tempfile.TemporaryDirectory() as folder:
         running = serve(url, Path(folder), "--extender-mode", mode)
@@ -332,6 +344,8 @@ def main() -> None:
     parser.add_argument("--form", choices=("full", "meta"), default="full")
     parser.add_argument("--mode", choices=("shadow", "enforce"), default="enforce")
     parser.add_argument("--postgres", action="store_true")
+    parser.add_argument("--rules", default="kube-1.36", help="a name or a file")
+    parser.add_argument("--unknown", action="store_true", help="pods that the state does not have")
     parser.add_argument("--all", action="store_true", help="all there are marks for")
     parser.add_argument("--start", action="store_true", help="how long a start takes")
     given = parser.parse_args()
@@ -350,6 +364,8 @@ def main() -> None:
             seconds=given.seconds,
             candidates=given.candidates,
             nodes=given.nodes,
+            rules=given.rules,
+            unknown=given.unknown,
         )
     print(json.dumps(found, indent=2))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from operator import is_
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -97,7 +97,8 @@ class PodsByNode:
     #: equal keys of one pod in two snapshots mean equal places; not so where keys are ranks among
     #: values that come and go
     comparable: bool = True
-    #: the columns that the keys are made of, beside `rank`; None where that is not known
+    #: the columns (a row per pod) and objects that the keys are made of, beside `rank`; None where
+    #: that is not known
     reads: Callable[[Snapshot], Sequence[object]] | None = None
 
     @staticmethod
@@ -148,12 +149,16 @@ class PodsByNode:
         if not np.count_nonzero((delta.old_node >= 0) | (delta.new_node >= 0)):
             return self
         known = delta.rows[: delta.rows.size - delta.added]
-        if self.comparable and not delta.added and np.array_equal(delta.old_node, delta.new_node):
-            if self.reads is not None and all(map(is_, self.reads(before), self.reads(after))):
-                return self  # a column in which nothing changed is the same array
-            same = zip(self.keys(before, known), self.keys(after, known), strict=True)
-            if all(np.array_equal(a, b) for a, b in same):
+        if self.comparable and np.array_equal(delta.old_node, delta.new_node):
+            # What is new here waits, and leaves the others' places as they are.
+            if self.reads is not None and all(
+                map(partial(_same_in, known), self.reads(before), self.reads(after))
+            ):
                 return self
+            if not delta.added:
+                same = zip(self.keys(before, known), self.keys(after, known), strict=True)
+                if all(np.array_equal(a, b) for a, b in same):
+                    return self
         moved = set(delta.rows.tolist())
         offsets = self.offsets.copy()
         pieces: list[Rows] = []
@@ -171,6 +176,15 @@ class PodsByNode:
             position = end
         pieces.append(self.rows[position:])
         return replace(self, rows=np.concatenate(pieces), offsets=offsets)
+
+
+def _same_in(rows: Rows, before: object, after: object) -> bool:
+    """Has a column, or what a key is made of beside columns, the same values in these rows?"""
+    if before is after:  # as of a column in which nothing changed
+        return True
+    if not isinstance(before, np.ndarray) or not isinstance(after, np.ndarray):
+        return False
+    return np.array_equal(before[rows], after[rows])
 
 
 def _not_kept(_snapshot: Snapshot, _rows: Rows) -> Sequence[NDArray[Any]]:

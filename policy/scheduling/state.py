@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -112,6 +112,14 @@ class Proposal(Generic[T]):
     state: State  #: that it was decided on
     result: T
     changes: Sequence[Change]
+    #: what is to be recorded with it as the revision before, and so is in `state` by now
+    taken: Sequence[Change] = ()
+    taken_on: State | None = None  #: the state before that; None where nothing is taken
+
+    @property
+    def begins_on(self) -> State:
+        """The newest state that was there before all of it."""
+        return self.taken_on or self.state
 
 
 class StateJournal(Protocol):
@@ -286,7 +294,7 @@ class StateTracker:
             try:
                 commit = record(made)
             except StateMoved:
-                self._catch_up(made[0].state)
+                self._catch_up(made[0].begins_on)
                 continue
             leads_to = supposed or made[-1].state.supposing(made[-1].changes)
             row = Row(made=made, leads_to=leads_to, commit=commit)
@@ -303,6 +311,11 @@ class StateTracker:
     def under_way(self) -> bool:
         """Is a commit waited for?"""
         return bool(self._ahead)
+
+    @property
+    def waiting(self) -> Iterator[Proposal[Any]]:
+        """What was decided and waits for its commit."""
+        return (proposal for row in self._ahead for proposal in row.made)
 
     @property
     def committed(self) -> State:
@@ -339,7 +352,7 @@ class StateTracker:
         for row in self._ahead:
             row.commit.exception()
         # What was derived from the state serves the next attempt as well.
-        self.state = self._ahead[0].made[0].state
+        self.state = self._ahead[0].made[0].begins_on
         self._ahead.clear()
         self._doubtful = True  # some of it may be in the record all the same
 
@@ -362,9 +375,9 @@ class StateTracker:
 
     def _follow(self, row: Row[Any, Any]) -> None:
         """Take the steps of a row that is recorded."""
-        after = [*(one.state for one in row.made[1:]), row.leads_to]
+        after = [*(one.begins_on for one in row.made[1:]), row.leads_to]
         for proposal, position, then in zip(row.made, row.commit.result(), after, strict=True):
-            self._move(_at(then, position), proposal.changes)
+            self._move(_at(then, position), (*proposal.taken, *proposal.changes))
 
     def _catch_up(self, decided_on: State) -> None:
         """Others were faster than what was decided on a state: take over what they changed."""

@@ -50,11 +50,14 @@ class OutcomeRow:
 
 
 def contradicted(
-    decision: ColumnElement[int], position: ColumnElement[int] | int, *, until: int | None = None
+    decision: ColumnElement[int],
+    position: ColumnElement[int] | int,
+    *,
+    until: ColumnElement[int] | None = None,
 ) -> ColumnElement[bool]:
     """Was the eviction (or, at position -1, the decision) not carried out?
 
-    until: what later revisions showed is left out.
+    until: a revision; what later ones showed is left out.
     """
     x = DECISION_OUTCOMES.c
     query = select(1).where(x.decision_id == decision, x.position == position)
@@ -62,7 +65,10 @@ def contradicted(
 
 
 def step_contradicted(
-    session: ColumnElement[int], position: ColumnElement[int], *, until: int | None = None
+    session: ColumnElement[int],
+    position: ColumnElement[int],
+    *,
+    until: ColumnElement[int] | None = None,
 ) -> ColumnElement[bool]:
     """Was the eviction of a session's step not carried out? until: as in `contradicted`."""
     x = SESSION_OUTCOMES.c

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, TypeAlias
+from pathlib import Path
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import pytest
@@ -18,6 +19,7 @@ from policy.audit.replay import replay_all
 from policy.cluster.objects import Pod
 from policy.rules import RuleSet
 from policy.scheduling.state import StateMoved
+from policy.server.extender import recording
 from policy.server.extender.call import GivenUp, PreemptCall
 from policy.server.extender.deciding import (
     Answered,
@@ -359,6 +361,130 @@ def test_what_nobody_can_claim_any_more_is_not_recorded(store: Store) -> None:
         ended.set()
     assert store.read.decision_ids("default") == []
     assert store.ledger.verify().ok
+
+
+def brought(store: Store) -> dict[str, tuple[str, ...]]:
+    """By preemptor, the pods that its call brought."""
+    found = [store.read.decision(number) for number in store.read.decision_ids("default")]
+    return {one.record.preemptor: one.served.from_request for one in found if one.served}
+
+
+def test_pods_that_calls_bring_wait_for_no_commit(
+    make_postgres: Callable[[str], str], postgres_template: str, decider: MakeDecider
+) -> None:
+    """Each is recorded with the decision that reads it, as a revision of its own before it."""
+    with Store.open(make_postgres(postgres_template)) as opened:
+        store = filled(opened)
+        slow_commit_of(store, "default/w8")
+        desk = decider(store)
+        before = desk.state.revision
+        first, *others = sent(desk, calls(8, 9, 0, 10))
+        assert isinstance(first, Future)
+        assert not first.done()
+        nodes = {"default/w8": "n0", "default/w9": "n1", "default/w0": "n2", "default/w10": "n3"}
+        assert chosen(first, *others) == nodes
+        assert desk.state.revision == before + 7
+        assert brought(store) == {
+            name: () if name == "default/w0" else (name,) for name in sorted(nodes)
+        }
+        in_order(store, decisions=4)
+
+
+def test_what_is_not_recorded_brings_nothing(
+    store: Store, decider: MakeDecider, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The pod comes with the decision that is recorded; the state before it is still there."""
+    desk = decider(store)
+    before = desk.state.revision
+    (late,) = calls(8)
+    for _ in range(2):
+        with pytest.raises(StateMoved):
+            recorded(desk.decide(replace(late, claim=give_up)))
+        assert "w8" not in pods_of(store)
+    assert chosen(desk.decide(late)) == {"default/w8": "n0"}
+    assert desk.state.revision == before + 2
+    assert brought(store) == {"default/w8": ("default/w8",)}
+    assert not caplog.records  # as where the state has to be read anew
+    in_order(store, decisions=1)
+
+
+def test_two_that_bring_pods_side_by_side_lose_and_double_nothing(
+    store: Store, decider: MakeDecider
+) -> None:
+    """What was decided on a state that the other one has changed is brought again, and once."""
+    desks = [decider(store) for _ in range(2)]
+    given: dict[str, str | None] = {}
+    before = desks[0].state.revision
+    for numbers in ((8, 9), (10, 11)):
+        asked = [calls(number) for number in numbers]
+        rows = [sent(desk, questions) for desk, questions in zip(desks, asked, strict=True)]
+        for desk, questions, row in zip(desks, asked, rows, strict=True):
+            given |= chosen_at_last(desk, questions, row)
+    assert sorted(map(str, given.values())) == ["n0", "n1", "n2", "n3"]
+    assert brought(store) == {f"default/w{i}": (f"default/w{i}",) for i in (8, 9, 10, 11)}
+    for desk in desks:
+        desk.refresh()
+        assert desk.state.revision == before + 8
+    in_order(store, decisions=4)
+
+
+REMEMBERING: Final = """
+apiVersion: policy/v1
+kind: PreemptionRules
+metadata: {name: remembering}
+extends: kube-1.36
+spec:
+  victims:
+    forbid:
+      insert:
+        - at: start
+          rule:
+            id: lost-one
+            when: >-
+              history.namespacePreemptedCount(victim.namespace, duration('1h')) >= 2
+            reason: the namespace lost two pods
+"""
+
+
+def by_rules_that_remember(store: Store, folder: Path) -> None:
+    file = folder / "remembering.yaml"
+    file.write_text(REMEMBERING)
+    options = {"at_ms": NOW_MS, "actor": "ann", "reason": "test", "source": "remembering"}
+    store.record.activate("prod", rules=RuleSet.load(file), **options)
+
+
+def test_rules_that_remember_wait_for_preemptions(
+    store: Store, decider: MakeDecider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is in the record before the next call is decided, however far apart rows are else."""
+    by_rules_that_remember(store, tmp_path)
+    desk = decider(store)
+    with monkeypatch.context() as patched:
+        for name in ("_APART", "_FAR_APART"):
+            patched.setattr(recording, name, 600.0)
+        found = [recorded(one).decision.node for one in sent(desk, calls(0, 1))]
+    assert [*found, *chosen(desk.decide(calls(2)[0])).values()] == ["n0", "n1", None]
+    in_order(store, decisions=3)
+
+
+def test_rules_that_remember_do_not_wait_for_refusals(
+    make_postgres: Callable[[str], str],
+    postgres_template: str,
+    decider: MakeDecider,
+    tmp_path: Path,
+) -> None:
+    """Who was refused has evicted nobody: the figures are the same with it and without."""
+    with Store.open(make_postgres(postgres_template)) as opened:
+        store = filled(opened)
+        by_rules_that_remember(store, tmp_path)
+        slow_commit_of(store, "default/w2")
+        desk = decider(store)
+        *_, refused = sent(desk, calls(0, 1, 2))
+        (after,) = sent(desk, calls(3))
+        assert isinstance(refused, Future)
+        assert not refused.done()
+        assert chosen(refused, after) == {"default/w2": None, "default/w3": None}
+        in_order(store, decisions=4)
 
 
 def give_up() -> None:

@@ -48,7 +48,6 @@ class PreemptCall:
     patience: float = 0.0  #: seconds after `started` up to which it may wait for a newer state
     started: float = field(default_factory=time.monotonic)
     said: Future[Said] = field(default_factory=Future)
-    taken: tuple[str, ...] = ()  #: pods that were taken over from the request in earlier attempts
     _held: float | None = None  #: since when it waits for a newer state
     _stage: _Stage = _Stage.WAITING
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -72,20 +71,12 @@ class PreemptCall:
         """Is there time left to wait?"""
         return time.monotonic() < self.started + self.patience
 
-    def hold(self, taken: tuple[str, ...]) -> bool:
-        """Let it wait for a newer state; False where there is no time left for that.
-
-        taken: pods that were taken over from the request by now.
-        """
+    def hold(self) -> bool:
+        """Let it wait for a newer state; False where there is no time left for that."""
         if not self.patient:
             return False
         self._held = time.monotonic() if self._held is None else self._held
-        self.keep(taken)
         return True
-
-    def keep(self, taken: tuple[str, ...]) -> None:
-        """Keep, for when it is decided once more, which pods were taken over from the request."""
-        self.taken = tuple(dict.fromkeys((*self.taken, *taken)))
 
     def fail(self, reason: BaseException) -> None:
         """There is no decision.

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 from policy.cluster.digest import Change
-from policy.cluster.objects import ClusterObject, Pod
+from policy.cluster.objects import Pod
 from policy.cluster.snapshot import Snapshot
 from policy.decision import messages
 from policy.decision.model import Decision, Outcome
@@ -64,10 +64,7 @@ class WaitingRequest:
     #: the last step before the commit, and what takes it back. `claim` raises GivenUp.
     claim: Callable[[], None] = lambda: None
     reopen: Callable[[], None] = lambda: None
-    #: may it wait for a newer state? Gets the pods taken over from the request by now
-    hold: Callable[[tuple[str, ...]], bool] = lambda taken: False
-    #: it will be decided once more. Gets those pods, too
-    again: Callable[[tuple[str, ...]], None] = lambda taken: None
+    hold: Callable[[], bool] = lambda: False  #: may it wait for a newer state?
     once: WriteKey | None = None  #: under which one process records it; None where no other has it
     trace: Trace = UNTRACED
 
@@ -230,33 +227,30 @@ class Decider:
         """
         self.see_off()
         self._take_rules()
-        if self._rules is None or self._rules.history_needs:
-            # Figures of the past are read from the record, with the decision before in it.
+        if self._rules is None or any(self._awaited(self._rules, m) for m in self._tracker.waiting):
             self._tracker.settle()
         attempt = _Attempt(question)
         try:
-            self._take_over(attempt, self._preemptor)
-            self._commit(attempt)
-            if attempt.lacks_victims:
-                self._take_over(attempt, self._victims)
-                self._commit(attempt)
-        except BodyNeeded as exc:
-            question.again(attempt.taken)
-            return NotDecidable(question=question, reason=exc)
-        except BadRequest as exc:
+            self._tracker.commit_row(
+                lambda state: self._proposed(attempt, state),
+                lambda made: self._record(attempt, *made),
+                subject=f"the decision of `{question.request.key}`",
+                more=lambda _: False,
+                again=lambda _: None,
+                ahead=_AHEAD_OF_OTHERS if self._contended else _AHEAD,
+            )
+        except (BodyNeeded, BadRequest) as exc:
             return NotDecidable(question=question, reason=exc)
         return attempt.answered if attempt.sent else attempt.refused
 
-    def _commit(self, attempt: _Attempt) -> None:
-        """Decide, and have that recorded."""
-        self._tracker.commit_row(
-            lambda state: self._proposed(attempt, state),
-            lambda made: self._record(attempt, *made),
-            subject=f"the decision of `{attempt.question.request.key}`",
-            more=lambda _: False,
-            again=lambda _: None,
-            ahead=_AHEAD_OF_OTHERS if self._contended else _AHEAD,
-        )
+    @staticmethod
+    def _awaited(rules: RuleSet, made: Proposal[Decision]) -> bool:
+        """Has a decision to be in the record before the next one is made?
+
+        Figures of the past are read from there, with all preemptions in it.
+        """
+        preempts = made.result.outcome is Outcome.PREEMPT and bool(made.changes)
+        return preempts and bool(rules.history_needs)
 
     def _take_rules(self) -> None:
         # What is recorded is checked against the active rules in its own transaction: only where
@@ -265,24 +259,6 @@ class Decider:
             self._rules_moved = False
             self._rules = None
         self._rules = self._rules or self._journal.active_rules()
-
-    def _take_over(
-        self, attempt: _Attempt, which: Callable[[_Attempt, Snapshot], list[Change]]
-    ) -> None:
-        """Record pods that a request knows better than the state does.
-
-        Raises BadRequest, BodyNeeded.
-        """
-        taken: list[Change] = []
-
-        def changes(snapshot: Snapshot) -> list[Change]:
-            taken[:] = which(attempt, snapshot)
-            return taken
-
-        # Mostly there is nothing, and no commit is waited for.
-        if changes(self._tracker.supposed.snapshot):
-            self._tracker.change(changes, source=ACTOR)
-            attempt.taken += tuple(key for _, key, _ in taken)
 
     def _preemptor(self, attempt: _Attempt, snapshot: Snapshot) -> list[Change]:
         request = attempt.question.request
@@ -311,21 +287,28 @@ class Decider:
         rules = self._rules
         assert rules is not None  # an environment of a desk has active rules
         now_ms, began_ns = self._clock(), time.time_ns()
-        base = state.at(now_ms, history=self._journal.history(rules, now_ms=now_ms))
+        history = self._journal.history(rules, now_ms=now_ms)
+
+        def decided(base: State) -> Decision:
+            return decide(base.snapshot, rules, request.key, offer=request.offer, by_class=True)
+
+        taken = self._preemptor(attempt, state.snapshot)
+        base = state.supposing(taken).at(now_ms, history=history)
         try:
-            decision = decide(base.snapshot, rules, request.key, offer=request.offer, by_class=True)
+            decision = decided(base)
+            if _misses_victims(decision):
+                # Mostly the state has them all, which to look at first would take as long as some
+                # of the decision.
+                victims = self._victims(attempt, base.snapshot)
+                if victims:
+                    taken += victims
+                    base = state.supposing(taken).at(now_ms, history=history)
+                    decision = decided(base)
         except DecisionError as exc:
             attempt.refused = NotDecidable(question=question, reason=exc)
             return None
-        if not attempt.looked_at and _misses_victims(decision):
-            # Mostly the state has them all, which to look at first would take as long as some of
-            # the decision.
-            attempt.looked_at = True
-            attempt.lacks_victims = bool(self._victims(attempt, base.snapshot))
-            if attempt.lacks_victims:
-                return None
-        if not attempt.gone and _behind(decision) and question.hold(attempt.taken):
-            attempt.refused = Held(question=question, revision=base.revision)
+        if not attempt.gone and _behind(decision) and question.hold():
+            attempt.refused = Held(question=question, revision=state.revision)
             return None
         question.trace.add(
             "decide",
@@ -339,7 +322,13 @@ class Decider:
         )
         attempt.rules = rules
         changes = changes_of(base.snapshot, decision) if attempt.effective else ()
-        return Proposal(state=base, result=decision, changes=changes)
+        return Proposal(
+            state=base,
+            result=decision,
+            changes=changes,
+            taken=taken,
+            taken_on=state if taken else None,
+        )
 
     def _record(self, attempt: _Attempt, made: Proposal[Decision]) -> Future[list[Recorded]]:
         """Have a decision recorded."""
@@ -347,7 +336,7 @@ class Decider:
         assert rules is not None
         began_ns = time.time_ns()
         record = record_of(made.result, keep=rules.audit_candidates)
-        served = attempt.served(made.result)
+        served = attempt.served(made)
         attempt.answer = served.answer
         commit = self._recorder.record(
             DecidedCall(
@@ -355,14 +344,16 @@ class Decider:
                 environment=self._environment,
                 actor=question.caller or ACTOR,
                 rules=RuleSetText.of(rules),
-                expected_revision=made.state.revision,
-                expected_digest=made.state.snapshot.state_digest,
+                expected_revision=made.begins_on.revision,
+                expected_digest=made.begins_on.snapshot.state_digest,
+                taken=_pods(made.taken),
                 record=record,
-                pods=[(key, _pod(obj)) for _, key, obj in made.changes],
+                pods=_pods(made.changes),
                 at_ms=self._clock(),
                 served=served,
                 once=question.once,
                 waiting=self._waiting(),
+                awaited=self._awaited(rules, made),
             ),
             claim=question.claim,
         )
@@ -393,9 +384,9 @@ class Decider:
                 told.set_exception(failure)
 
 
-def _pod(obj: ClusterObject | None) -> Pod | None:
-    assert obj is None or isinstance(obj, Pod)  # decisions change nothing else
-    return obj
+def _pods(changes: Sequence[Change]) -> list[tuple[str, Pod | None]]:
+    """What a decision, or a call, changes: nothing but pods."""
+    return [(key, cast("Pod | None", obj)) for _, key, obj in changes]
 
 
 class _Attempt:
@@ -404,9 +395,6 @@ class _Attempt:
     def __init__(self, question: WaitingRequest) -> None:
         self.question = question
         self.gone = False  #: has its pod left the cluster? Then no pod is evicted for it
-        self.taken: tuple[str, ...] = ()  #: pods that were taken over from the request
-        self.looked_at = False  #: have the victims been compared with those of the state?
-        self.lacks_victims = False  #: are some of them to be taken over first?
         self.rules: RuleSet | None = None  #: that decided
         self.refused: NotDecidable | Held | None = None  #: why there is no decision
         self.answer = CallAnswer.NONE  #: that goes with the decision
@@ -418,9 +406,9 @@ class _Attempt:
         """Does the state change by the decision?"""
         return self.question.effective and not self.gone
 
-    def served(self, decision: Decision) -> ServedCall:
+    def served(self, made: Proposal[Decision]) -> ServedCall:
         """The call as it is recorded."""
-        served = self.question.served(decision, self.taken)
+        served = self.question.served(made.result, tuple([key for _, key, _ in made.taken]))
         if self.gone and self.question.effective:
             return replace(served, answer=CallAnswer.NONE, failure=GONE)
         return served
@@ -431,8 +419,6 @@ class _Attempt:
         if failure is not None:
             if not isinstance(failure, InDoubt):  # no other answer may be given
                 question.reopen()
-            if isinstance(failure, StateMoved):
-                question.again(self.taken)
             self.answered.set_exception(failure)
             return
         recorded = commit.result()

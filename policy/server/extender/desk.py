@@ -465,14 +465,12 @@ class Desk:
             if call.doubtful:
                 decider.settle()  # its decision may be in a commit that is still under way
             if not self._is_recorded(waiting, request.digest):
-                before: list[str] = []
                 question = WaitingRequest(
                     request=request,
                     body=call.body,
                     caller=call.caller,
                     effective=False,
-                    served=lambda _, taken: _late(call, request, (*before, *taken)),
-                    again=before.extend,
+                    served=lambda _, taken: _late(call, request, taken),
                     once=waiting.key,
                 )
                 decider.record_late(question)
@@ -517,7 +515,7 @@ def _question(call: PreemptCall) -> WaitingRequest:
             request_bytes=request.size,
             answer=_answer_of(decision) if enforce else CallAnswer.OFFERED,
             failure="",
-            from_request=tuple(dict.fromkeys((*call.taken, *taken))),
+            from_request=taken,
             arrived_ms=call.arrived_ms,
             duration_us=call.duration_us,
             waited_us=call.waited_us,
@@ -533,7 +531,6 @@ def _question(call: PreemptCall) -> WaitingRequest:
         claim=call.claim,
         reopen=call.reopen,
         hold=call.hold,
-        again=call.keep,
         trace=call.trace,
     )
 

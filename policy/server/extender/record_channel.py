@@ -37,14 +37,16 @@ class DecidedCall(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     environment: str
     actor: str
     rules: RuleSetText
-    expected_revision: int  #: that it was made on
+    expected_revision: int  #: that it was made on, or that `taken` is to be recorded on
     expected_digest: str  #: of the state there
+    taken: list[tuple[str, Pod | None]]  #: pods that the call knows better, by namespace/name
     record: DecisionRecord
     pods: list[tuple[str, Pod | None]]  #: those that it changes, by namespace/name
     at_ms: int  #: when it was recorded, since 1970 UTC
     served: ServedCall
     once: WriteKey | None  #: under which one process records it; None where no other has the call
     waiting: int  #: calls that wait for their decision
+    awaited: bool  #: is no other one made before this is recorded?
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True, tag=True):

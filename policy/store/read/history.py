@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
+    CompoundSelect,
     Connection,
     Select,
     Text,
@@ -83,14 +85,12 @@ def figures(
     """
     if not needs:
         return {}
-    ordered = sorted(needs, key=lambda need: (need[0], need[1] or 0))
-    parts = [
-        part(_Asked(number=number, window=window or LOOK_BACK_SECONDS, before=before))
-        for number, (function, window) in enumerate(ordered)
-        for part in _PARTS[function]
-    ]
+    ordered = tuple(sorted(needs, key=lambda need: (need[0], need[1] or 0)))
+    values: dict[str, object] = {"cluster": cluster, "now": now_ms}
+    if before is not None:
+        values |= {"decision_id": before.decision_id, "base_revision": before.base_revision}
     found: FiguresByNeed = {history_key(*need): {} for need in ordered}
-    for row in connection.execute(union_all(*parts), {"cluster": cluster, "now": now_ms}):
+    for row in connection.execute(_statement(ordered, past=before is not None), values):
         function, window = ordered[row.need]
         figure = row.figure
         if function == "secondsSinceLastPreempted":
@@ -100,6 +100,21 @@ def figures(
             known = into.get(key)
             into[key] = figure if known is None else join(known, figure)
     return found
+
+
+@lru_cache(maxsize=64)
+def _statement(needs: tuple[Need, ...], *, past: bool) -> CompoundSelect[Any]:
+    """What asks for the figures; past: those of a moment in it.
+
+    Kept: a service asks with every call, and to make the statement takes ten times as long as the
+    database needs for it.
+    """
+    parts = [
+        part(_Asked(number=number, window=window or LOOK_BACK_SECONDS, past=past))
+        for number, (function, window) in enumerate(needs)
+        for part in _PARTS[function]
+    ]
+    return union_all(*parts)
 
 
 def _keys(row: Any) -> tuple[str, ...]:
@@ -121,19 +136,24 @@ class _Asked:
 
     number: int
     window: int
-    before: Moment | None
+    past: bool  #: is it asked for a moment in the past?
 
     @property
-    def known_until(self) -> int | None:
+    def known_until(self) -> ColumnElement[int] | None:
         """Revision that a decision of the past knew; what was not carried out, later ones show."""
-        return None if self.before is None else self.before.base_revision
+        return _of_moment("base_revision") if self.past else None
 
     def since(self, column: ColumnElement[int]) -> list[ColumnElement[bool]]:
         now = bindparam("now", type_=BigInteger)
         return [column > now - self.window * 1000, column <= now]
 
     def earlier(self, column: ColumnElement[int], moment: str) -> list[ColumnElement[bool]]:
-        return [] if self.before is None else [column < getattr(self.before, moment)]
+        return [column < _of_moment(moment)] if self.past else []
+
+
+def _of_moment(name: str) -> ColumnElement[int]:
+    """The moment's value of this name."""
+    return bindparam(name, type_=BigInteger)
 
 
 _Part: TypeAlias = Callable[[_Asked], Select[Any]]
@@ -280,7 +300,7 @@ def _observed(asked: _Asked) -> list[ColumnElement[bool]]:
         v.counted,
         o.id == v.observation_id,
         # An observation changes no revision: what was recorded at one was there for the next.
-        *([] if asked.before is None else [o.revision <= asked.before.base_revision]),
+        *([o.revision <= _of_moment("base_revision")] if asked.past else []),
         not_replaced(),
     ]
 

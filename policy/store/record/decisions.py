@@ -8,7 +8,7 @@ ledger entry are read once, and rows are written once per table.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -38,6 +38,9 @@ from policy.store.totals import Totals
 
 DEFAULT_CANDIDATES_KEPT: Final = 10
 
+_TAKEN: Final = "extender"
+"""Who changes the state by what a scheduler's call says."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecidedPod:
@@ -46,6 +49,8 @@ class DecidedPod:
     record: DecisionRecord
     changes: Sequence[Change]
     at_ms: int
+    #: what the scheduler's call knows better: a revision of its own, on which it was decided
+    taken: Sequence[Change] = ()
     queue: QueueInfo = QueueInfo()  # noqa: RUF009 (frozen)
     served: ServedCall | None = None  #: the scheduler's call that it answers
 
@@ -149,11 +154,13 @@ def record_group(
             first_ms=decided[0].at_ms,
             count=len(decided),
         )
-        writer.look_up(one.changes for one in decided)
+        writer.look_up(some for one in decided for some in (one.taken, one.changes))
         if active is not None:
             active.require(rules.digest)
         recorded = []
         for one in decided:
+            if one.taken:
+                basis = writer.take(one, basis=basis)
             done = writer.add(one, basis=basis)
             basis = Basis(cluster=cluster, revision=done.revision, state_digest=done.state_digest)
             recorded.append(done)
@@ -261,6 +268,22 @@ class _Writer:
     @cached_property
     def _ids(self) -> Iterator[int]:
         return iter(_ids_of(self._asked_ids.rows(), self._connection, self._count))
+
+    def take(self, one: DecidedPod, *, basis: Basis) -> Basis:
+        """Make the revision that a decision is on, the one after the basis."""
+        puts, deletes = puts_and_deletes(one.taken)
+        taken = self._revisions.add(
+            puts, deletes, at_ms=one.record.now_ms, source=_TAKEN, cause=Cause.EXTENDER
+        )
+        self._chain.append(
+            entries.EntryKind.CHANGE,
+            taken.lines,
+            subject_digest=taken.digest,
+            at_ms=one.at_ms,
+            actor=_TAKEN,
+            revision=taken.number,
+        )
+        return replace(basis, revision=taken.number, state_digest=taken.digest)
 
     def add(self, one: DecidedPod, *, basis: Basis, hypothetical: bool = False) -> Recorded:
         """Make the rows of a decision that was made on the basis."""

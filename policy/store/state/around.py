@@ -8,11 +8,9 @@ from typing import Final, cast
 from sqlalchemy import Connection, select
 
 from policy.cluster.objects import ClusterObject, Pod
+from policy.store import bulk
 from policy.store.state.loading import cluster_id, decode
-from policy.store.state.versions import chunks
-from policy.store.tables import PODS, VERSIONS
-
-_KEYS: Final = 500
+from policy.store.tables import VERSIONS
 
 
 def pods_around(connection: Connection, cluster: str, pods: Collection[str]) -> list[ClusterObject]:
@@ -68,13 +66,17 @@ def _now(
 def gone_pods(connection: Connection, cluster: str, pods: Mapping[str, str]) -> set[str]:
     """Keys of those of the pods that were in the cluster and are there no more.
 
-    pods: uids by namespace/name. Raises NotFound for an unknown cluster.
+    pods: uids by namespace/name.
     """
-    number, c = cluster_id(connection, cluster), PODS.c
+    of_pods, keys = bulk.among(connection, pods)
     there: dict[str, bool] = {}
-    for some in chunks(sorted(pods), _KEYS):
-        query = select(c.key, c.uid, c.valid_to).where(c.cluster_id == number, c.key.in_(some))
-        for key, uid, until in connection.execute(query):
-            if uid == pods[key]:
-                there[key] = there.get(key, False) or until is None
+    for key, uid, until in bulk.fetch(connection, _EVER.format(of_pods=of_pods), (cluster, keys)):
+        if uid == pods[key]:
+            there[key] = there.get(key, False) or until is None
     return {key for key, still in there.items() if not still}
+
+
+_EVER: Final = (
+    "SELECT p.key, p.uid, p.valid_to FROM pods p JOIN clusters c ON c.id = p.cluster_id"
+    " WHERE c.name = ? AND p.key {of_pods}"
+)
