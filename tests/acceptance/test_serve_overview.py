@@ -158,6 +158,18 @@ def test_the_overview_says_how_each_cluster_is(service: Serving, tokens: dict[st
     assert table(day, "environments")[0][:3] == ["prod", "default", "kube-1.36"]
 
 
+def test_nominated_pods_lead_to_what_the_record_has_of_them(
+    service: Serving, tokens: dict[str, str]
+) -> None:
+    """To decisions about it where one of them nominated the pod, else to the pod's own page."""
+    page = got(service, tokens["viewer"], "/").text
+    part = page.partition('aria-labelledby="nominated"')[2].partition("</section>")[0]
+    links = re.findall(r'<a href="(/(?:decisions\?|workloads)[^"]*)"', part)
+    assert links == ["/workloads/lab/waiting?cluster=default", "/decisions?preemptor=team/urgent"]
+    assert got(service, tokens["viewer"], links[0]).status_code == 200
+    assert listed(got(service, tokens["viewer"], links[1]).text) == [3, 1]
+
+
 def test_the_api_and_the_command_have_the_same_figures(
     service: Serving, tokens: dict[str, str], policy: Policy, db: str
 ) -> None:

@@ -275,6 +275,21 @@ def test_a_node_says_what_would_go_first(service: Serving, tokens: dict[str, str
     assert "No decision for it is recorded, and no eviction from it." in none
 
 
+@pytest.mark.parametrize("path", ["/nodes/n1", "/nodes/n2", "/workloads/shop/web"])
+@pytest.mark.parametrize("cluster", [None, "default", "gangs", "groups"])
+def test_no_pod_leads_to_an_empty_list(
+    service: Serving, tokens: dict[str, str], path: str, cluster: str | None
+) -> None:
+    """Those of which the record has no decision: others nominated them, or evicted for them."""
+    query = {} if cluster is None else {"cluster": cluster}
+    page = got(service, tokens["viewer"], path, **query).text
+    lists = re.findall(r'href="(/decisions\?preemptor=[^"]*)"', page)
+    empty = [
+        one for one in lists if "<table" not in got(service, tokens["viewer"], unescape(one)).text
+    ]
+    assert empty == []
+
+
 def test_a_node_says_what_others_evicted(service: Serving, tokens: dict[str, str]) -> None:
     """Its own scheduler, batch sessions and cycles of pod groups, with the way to each."""
     page = got(service, tokens["viewer"], "/nodes/n2")
