@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, insert, literal, select, text, update
 
 from policy.audit.health import BudgetHealth, health
 from policy.store import NotFound, Store
@@ -20,6 +20,7 @@ from policy.store.read.figures import (
     WorkloadCount,
 )
 from policy.store.read.saved_queries import DEFAULTS, saved_query
+from policy.store.tables import OBSERVATIONS
 from tests.contract.builders import BY_HAND, NOW, a_cluster, a_decision, a_victim, made_on
 from tests.contract.filled import observe
 
@@ -156,3 +157,25 @@ def test_health_adds_up_a_cluster_or_all(store: Store) -> None:
     alone = health(store, cluster="other", days=1, now_ms=NOW)
     assert ([one.cluster for one in alone.clusters], alone.preemptions) == (["other"], 1)
     assert health(store, cluster="default", days=1, now_ms=NOW).preemptions == 3
+
+
+def test_of_verdicts_of_one_instant_the_one_recorded_last_counts(
+    store: Store, database_url: str
+) -> None:
+    """On both databases, and wherever they keep the rows: what was written last may be older."""
+    o = OBSERVATIONS
+    names = [column.name for column in o.c if column.name != "id"]
+    engine = create_engine(parse_url(database_url))
+    with engine.begin() as connection:
+        for digest in ("second", "third"):
+            copied = {"verdict": literal("same"), "digest": literal(digest)}
+            values = [copied.get(name, o.c[name]) for name in names]
+            connection.execute(insert(o).from_select(names, select(*values).where(o.c.id == 1)))
+        connection.execute(update(o).where(o.c.id == 2).values(verdict="other"))
+    engine.dispose()
+    newest = [store.read.newest_verdicts(newest=count) for count in (1, 2)]
+    listed = [row.verdict for row in store.read.observations("other", limit=2)]
+    assert (newest, listed) == (
+        [{"other": {"same": 1}}, {"other": {"other": 1, "same": 1}}],
+        ["same", "other"],
+    )

@@ -409,7 +409,8 @@ def newest_verdicts(connection: Connection, *, newest: int) -> dict[str, dict[st
         last = (
             select(o.verdict)
             .where(o.cluster_id == number, not_replaced())
-            .order_by(o.now_ms.desc())
+            # Of one instant as lists of them have it: the one that was recorded last.
+            .order_by(o.now_ms.desc(), o.id.desc())
             .limit(newest)
             .subquery()
         )
