@@ -193,9 +193,9 @@ def test_the_title_of_a_cycle_names_it(
 def test_a_limited_viewer_sees_evictions_alone(service: Serving, tokens: dict[str, str]) -> None:
     """No other namespace, no node's page, no rules; the time that its own decisions told."""
     page = got(service, tokens["limited"], "/workloads/shop/web")
-    assert [row[:2] for row in table(page, "When its pods ran")] == [
-        ["shop/web-2", "n1"],
-        ["shop/web-1", "n1"],
+    assert [row[:3] for row in table(page, "When its pods ran")] == [
+        ["shop/web-2", "n1", "2026-09-21 13:13:20"],
+        ["shop/web-1", "n1", "2026-09-21 13:13:20"],
     ]
     assert table(page, "Preemptors") == [["hidden", "2", "2 h"]]
     hidden = ("team", "urgent", "/nodes/", "/environments/", "lower-priority")
