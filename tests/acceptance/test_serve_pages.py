@@ -114,7 +114,10 @@ def opened(browser: Browser, service: Serving, token: str, **context: object) ->
 
 UNLABELLED = """() => [...document.querySelectorAll('input,select,textarea,button')]
     .filter(e => e.type !== 'hidden' && !e.labels?.length && !e.textContent.trim()
-        && !e.getAttribute('aria-label')).map(e => e.outerHTML)"""
+        && !e.getAttribute('aria-label')).map(e => e.outerHTML)
+    .concat([...document.querySelectorAll('th')].filter(e => !e.textContent.trim())
+        .map(e => e.closest('.wide').outerHTML.slice(0, 200)))"""
+"""Fields without a name, and columns and rows of tables without a head that says what they are."""
 
 CONTRAST = """() => {
   const parse = c => c.match(/[\\d.]+/g).map(Number);
