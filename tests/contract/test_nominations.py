@@ -13,6 +13,7 @@ from policy.scheduling.cycle import Scheduler
 from policy.store import Cause, Store
 from policy.store.journal import StoreJournal
 from tests.contract.builders import a_node, a_pod
+from tests.contract.plans import plan, statements
 
 NOW = 10**12
 """An instant of 2001: behind the clock of every machine that runs the tests."""
@@ -128,6 +129,23 @@ def test_nominations_are_chosen_by_pod_node_and_cluster(store, database_url):
         for arguments in ([], ["--pod", "a/x"], ["--node", "n1"], ["--cluster", "two"])
     ]
     assert counts == [3, 2, 2, 1]
+
+
+def test_what_kept_a_nomination_is_counted_of_the_listed_ones_alone(store):
+    """Of others there may be a million, each with the decisions about its pod."""
+    for name in ("a/x", "a/y", "a/z"):
+        imported(store, a_node("n1"), a_pod(name, nominated="n1"))
+    newest = store.read.nominations(limit=1)
+    with statements(store) as sent:
+        store.read.tries_while_nominated(newest)
+    (asked,) = (one for one in sent if "nominations" in one[0])
+    steps = plan(store, *asked)
+    words = {
+        "by pod": any("decisions" in step and "preemptor" in step for step in steps),
+        "by revision": any("made_revision=" in step.replace(" = ", "=") for step in steps),
+        "whole": any("SCAN" in step or "Seq Scan" in step for step in steps),
+    }
+    assert words == {"by pod": True, "by revision": True, "whole": False}
 
 
 def test_the_newest_of_several_clusters_are_listed(store, database_url):
