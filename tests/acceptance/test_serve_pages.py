@@ -173,7 +173,7 @@ CRUSHED = """() => [...document.querySelectorAll('.wide td')].filter(cell => {
 CUT = """() => [...document.querySelectorAll('.wide')]
     .filter(e => e.scrollWidth > e.clientWidth && getComputedStyle(e).backgroundImage === 'none')
     .map(e => e.getAttribute('aria-label'))"""
-"""Tables that have to be scrolled, without a shadow where they go on: not every scroll bar shows."""
+"""Tables to be scrolled, without a shadow where they go on: not every scroll bar shows."""
 
 BROKEN = """() => [...document.querySelectorAll('.wide td')].filter(cell => {
     const words = document.createRange();

@@ -612,11 +612,15 @@ def nominations(
     pod: str | None = None,
     node: str | None = None,
     standing: bool | None = None,
+    namespaces: Collection[str] | None = None,
+    before: tuple[int, str] | None = None,
     limit: int | None = None,
 ) -> list[NominationRow]:
     """Nominations, newest first; `standing`: only those not ended (True) or ended (False).
 
     Those of one cluster by the revision that made them, those of several by their times.
+    namespaces: only of pods of these. before: of one cluster, the revision and pod of the last one
+    that was read before.
     """
     n, e = NOMINATIONS.c, NOMINATION_ENDS.c
     query = nominations_query()
@@ -626,6 +630,14 @@ def nominations(
         query = query.where(n.node == node)
     if standing is not None:
         query = query.where(e.cause.is_(None) if standing else e.cause.is_not(None))
+    if namespaces is not None:
+        # In the order of code points `0` is what follows the slash.
+        own = [and_(n.pod >= f"{name}/", n.pod < f"{name}0") for name in sorted(namespaces)]
+        query = query.where(or_(false(), *own))
+    if before is not None:
+        revision, last = before
+        later = and_(n.made_revision == revision, n.pod > last)
+        query = query.where(or_(n.made_revision < revision, later))
     if limit is not None:
         query = query.limit(limit)
     found = [
