@@ -40,6 +40,7 @@ from policy.store.model.decisions import (
 )
 from policy.store.outcomes import WHOLE, OutcomeKind, contradicted, outcomes_of
 from policy.store.read import by_rule
+from policy.store.read.nominated import NOMINATED_NOW
 from policy.store.spans import ids_within
 from policy.store.state.loading import cluster_id
 from policy.store.tables import (
@@ -640,11 +641,14 @@ def nominations(
         query = query.where(or_(n.made_revision < revision, later))
     if limit is not None:
         query = query.limit(limit)
-    found = [
-        NominationRow(**row._mapping)
-        for number in _clusters(connection, cluster)  # each in the order of an index
-        for row in connection.execute(query.where(n.cluster_id == number))
-    ]
+    found = []
+    for number in _clusters(connection, cluster):  # each in the order of an index
+        here = query.where(n.cluster_id == number)
+        if standing:
+            # One that stands is of a pod that has it still: few, where many were made.
+            having = select(PODS.c.key).where(PODS.c.cluster_id == number, NOMINATED_NOW)
+            here = here.where(n.pod.in_(having))
+        found += [NominationRow(**row._mapping) for row in connection.execute(here)]
     if cluster is None:
         found.sort(key=lambda row: row.made_ms, reverse=True)
     return found[:limit]
