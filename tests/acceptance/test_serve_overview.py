@@ -154,7 +154,7 @@ def test_the_overview_says_how_each_cluster_is(service: Serving, tokens: dict[st
         ["3 h", "lab/waiting", "n1"],
         [waits[1][0], "team/urgent", "n1"],
     ]
-    assert [row[:3] for row in table(day, "budgets")] == [["shop/web", "shop", "1"]]
+    assert [row[:4] for row in table(day, "budgets")] == [["shop/web", "shop", "default", "1"]]
     assert table(day, "environments")[0][:3] == ["prod", "default", "kube-1.36"]
 
 

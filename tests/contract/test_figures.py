@@ -146,6 +146,7 @@ def test_health_adds_up_a_cluster_or_all(store: Store) -> None:
     assert figures == {"default": (7, 2, 0), "other": (1, 0, 1)}
     assert found.budgets == (
         BudgetHealth(
+            cluster="default",
             budget="shop/web",
             namespace="shop",
             victims=2,
@@ -179,3 +180,22 @@ def test_of_verdicts_of_one_instant_the_one_recorded_last_counts(
         [{"other": {"same": 1}}, {"other": {"other": 1, "same": 1}}],
         ["same", "other"],
     )
+
+
+def test_budgets_of_one_name_are_those_of_their_clusters(store: Store) -> None:
+    """Each cluster may have a budget of that name, and victims that violate it."""
+    decision = a_decision(a_victim("shop/a-9", pdb_violating=True), seed=99, now_ms=NOW)
+    store.record.decision(
+        "other",
+        made_on(store, decision, cluster="other"),
+        [],
+        expected_revision=store.state.head_revision("other"),
+        rules=BY_HAND,
+        actor="ann",
+        at_ms=NOW + 99,
+    )
+    found = health(store, cluster=None, days=7, now_ms=NOW).budgets
+    assert [(one.cluster, one.budget, one.victims) for one in found] == [
+        ("default", "shop/web", 2),
+        ("other", "shop/web", 1),
+    ]

@@ -415,6 +415,7 @@ class WaitingPod(_Answer):
 class ViolatedBudget(_Answer):
     """A disruption budget that victims violate."""
 
+    cluster: str
     budget: Annotated[str | None, Meta(description="Null where the record does not keep which.")]
     namespace: str
     victims: Annotated[int, Meta(description="Pods that were leaving already among them.")]
