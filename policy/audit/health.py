@@ -52,6 +52,7 @@ class ClusterHealth:
 class BudgetHealth:
     """A disruption budget that victims violate."""
 
+    cluster: str
     budget: str | None  #: None where the record does not keep which one it was
     namespace: str
     victims: int  #: pods that were leaving already among them
@@ -150,21 +151,24 @@ def health(store: Store, *, cluster: str | None, days: int, now_ms: int) -> Heal
 
 def _budgets(broken: list[BrokenBudget]) -> tuple[BudgetHealth, ...]:
     """By budget, the one that was violated most often first; `broken`: the newest first."""
-    found: dict[tuple[str, str], list[BrokenBudget]] = {}
+    found: dict[tuple[str, str, str], list[BrokenBudget]] = {}
     for one in broken:
         space = one.victim.partition("/")[0]
-        found.setdefault((one.budget or "", space), []).append(one)
+        found.setdefault((one.cluster, one.budget or "", space), []).append(one)
     counted = [
         BudgetHealth(
+            cluster=cluster,
             budget=budget or None,
             namespace=space,
             victims=len({(one.decision_id, one.victim) for one in ones}),
             newest_ms=ones[0].at_ms,
             newest_decision=ones[0].decision_id,
         )
-        for (budget, space), ones in found.items()
+        for (cluster, budget, space), ones in found.items()
     ]
-    return tuple(sorted(counted, key=lambda b: (-b.victims, b.namespace, b.budget or "")))
+    return tuple(
+        sorted(counted, key=lambda b: (-b.victims, b.namespace, b.budget or "", b.cluster))
+    )
 
 
 def document(found: Health, *, now_ms: int) -> dict[str, Any]:
@@ -214,6 +218,7 @@ def document(found: Health, *, now_ms: int) -> dict[str, Any]:
         "more_nominated": found.more_nominated,
         "budgets": [
             {
+                "cluster": one.cluster,
                 "budget": one.budget,
                 "namespace": one.namespace,
                 "victims": one.victims,

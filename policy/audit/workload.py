@@ -18,6 +18,7 @@ class WorkloadHit:
     pod: str
     node: str
     priority: int
+    started_ms: int | None  #: None where it had not started, or that is not known
     run_seconds: int
     preemptor: str  #: "" where the reader may not know it
     decision: int | None = None  #: of the three exactly one is there
@@ -70,12 +71,16 @@ def with_evicted(runs: Iterable[PodRun], hits: Sequence[WorkloadHit]) -> list[Po
                     pod=hit.pod,
                     node=hit.node,
                     priority=hit.priority,
-                    started_ms=hit.now_ms - hit.run_seconds * 1000,
+                    started_ms=_started_ms(hit),
                     ended_ms=hit.now_ms,
                     leaving=False,
                 )
             )
     return newest_first(found)
+
+
+def _started_ms(hit: WorkloadHit) -> int:
+    return hit.now_ms if hit.started_ms is None else min(hit.started_ms, hit.now_ms)
 
 
 def _ended(run: PodRun, hits: Sequence[WorkloadHit]) -> PodRun:

@@ -31,6 +31,7 @@ _AT_ONCE: Final = 1000
 @click.option("--namespace", metavar="NAME", help="Of the preemptor, or of a victim.")
 @click.option("--node", metavar="NAME", help="Placed or nominated there.")
 @click.option("--pod", metavar="NAMESPACE/NAME", help="For this pod, or with it as a victim.")
+@click.option("--preemptor", metavar="NAMESPACE/NAME", help="For this pod.")
 @click.option("--victim", metavar="NAMESPACE/NAME", help="With this pod as a victim.")
 @click.option(
     "--workload",
@@ -64,6 +65,7 @@ def command(
     namespace: str | None,
     node: str | None,
     pod: str | None,
+    preemptor: str | None,
     victim: str | None,
     workload: str | None,
     rules: str | None,
@@ -95,6 +97,7 @@ def command(
             namespace=namespace,
             node=node,
             pod=typed_pod(pod),
+            preemptor=typed_pod(preemptor),
             victim=typed_pod(victim),
             workload=workload,
             rule_set=rule_files.recorded_as(rules),

@@ -103,12 +103,7 @@ def command(
 def _rows(store: Store, found: Sequence[NominationRow], *, older_than: int) -> list[dict[str, Any]]:
     enders = {row.ended_decision for row in found if row.ended_decision is not None}
     preemptors = {row.id: row.preemptor for row in store.read.decisions_by_id(sorted(enders))}
-    clusters = {row.cluster for row in found}
-    kept = {
-        key: tries
-        for name in clusters
-        for key, tries in store.read.tries_while_nominated(name).items()
-    }
+    kept = store.read.tries_while_nominated(found)
     now_ms = session.clock_ms()
     reasons = {
         name: _Reasons(store, name, now_ms=now_ms, older_than=older_than)

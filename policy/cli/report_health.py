@@ -26,7 +26,7 @@ _PARTS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
         ("priority", "decision"),
     ),
     "budgets": (
-        ("budget", "namespace", "victims", "newest", "decision"),
+        ("budget", "namespace", "cluster", "victims", "newest", "decision"),
         ("victims", "decision"),
     ),
     "workloads": (("workload", "cluster", "evictions"), ("evictions",)),

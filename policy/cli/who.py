@@ -38,6 +38,7 @@ COLUMNS: Final = (
     help="How far from `--around`, before and after.",
 )
 @period.since("Only evictions of this time or later")
+@period.until("Only evictions before this time.")
 @options.db_option
 @options.any_cluster_option
 @options.newest_option
@@ -47,6 +48,7 @@ def command(
     around: datetime | None,
     within: int,
     since: datetime | None,
+    until: datetime | None,
     db: str,
     cluster: str | None,
     limit: int,
@@ -66,11 +68,9 @@ def command(
       policy who shop/old --since 7d
     """
     options.need("--around", around, "within")
-    options.refuse_beside("`--around`", around, "since")
+    options.refuse_beside("`--around`", around, "since", "until")
     if around is not None:
         since, until = around - timedelta(minutes=within), around + timedelta(minutes=within)
-    else:
-        until = None
     with session.open_store(db) as store:
         meaning, found = _found(
             store, name, cluster, options.millis(since), options.millis(until), limit + 1
@@ -85,7 +85,7 @@ def command(
             for line in _sentences(hit):
                 output.line(line)
     if not found:
-        output.say(f"no eviction of `{name}` is recorded" + _when(since, until))
+        output.say(f"no eviction of `{name}` is recorded" + _when(around, since, until))
         _say_left_out(left_out)
         return Exit.ERROR
     in_vain = sum(bool(hit.outcome) for hit in found)
@@ -115,12 +115,12 @@ def _say_left_out(clusters: list[str]) -> None:
         )
 
 
-def _when(since: datetime | None, until: datetime | None) -> str:
+def _when(around: datetime | None, since: datetime | None, until: datetime | None) -> str:
     """The time that was looked at, which an option or its default gave."""
     first, last = (session.instant(options.millis(at)) for at in (since, until))
-    if until is not None:
+    if around is not None:
         return f" from {first} to {last}; `--within` widens that"
-    return f" since {first}" if since is not None else ""
+    return (f" since {first}" if first else "") + (f" before {last}" if last else "")
 
 
 def _found(

@@ -374,12 +374,19 @@ def test_an_eviction_is_found_from_its_victim(policy: Policy, evicted: str, name
 
 
 def test_an_eviction_is_found_by_its_time(policy: Policy, evicted: str) -> None:
-    """Near a time, or since one; without any the status is 1."""
+    """Near a time, since one or before one; without any the status is 1."""
     at = ("--db", evicted)
     near = ("--around", "2026-11-21T00:40:00Z")
     assert policy("who", "web", *near, *at).status == 0
     assert policy("who", "web", *near, "--within", "30", *at).status == 1
     assert policy("who", "web", "--since", "2026-11-21T00:00:01Z", *at).status == 1
+    day = ("--since", "2026-11-21", "--until", "2026-11-21T00:00:01Z")
+    assert policy("who", "web", *day, *at).status == 0
+    none = policy("who", "web", "--until", "2026-11-21T00:00:00Z", *at)
+    told = "no eviction of `web` is recorded before 2026-11-21T00:00:00Z\n"
+    assert (none.status, none.err) == (1, told)
+    both = policy("who", "web", *near, "--until", "2026-11-21T00:00:01Z", *at)
+    assert "`--until` means nothing beside `--around`" in both.err
     assert policy("who", "shop/we%", *at).err == "no eviction of `shop/we%` is recorded\n"
 
 
@@ -388,6 +395,8 @@ def test_an_eviction_is_found_by_its_time(policy: Policy, evicted: str) -> None:
     [
         ("--pod", "shop/high", 1),
         ("--pod", "shop/web-1", 1),
+        ("--preemptor", "shop/high", 1),
+        ("--preemptor", "shop/web-1", 0),
         ("--victim", "shop/web-1", 1),
         ("--victim", "shop/high", 0),
         ("--workload", "shop/ReplicaSet/web", 1),

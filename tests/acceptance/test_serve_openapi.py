@@ -232,6 +232,7 @@ def test_every_answer_is_described(checked: Checked, tokens: dict[str, str]) -> 
         for kind in ("pods", "nodes"):
             checked(token, f"/clusters/{{cluster}}/state?kind={kind}", cluster=cluster)
         checked(token, "/clusters/{cluster}/revisions?limit=2", cluster=cluster)
+        checked(token, "/clusters/{cluster}/nominations?standing=true", cluster=cluster)
         checked(token, "/clusters/{cluster}/verify", cluster=cluster)
     checked(tokens["viewer"], "/environments/{name}/rollback", 403, {"reason": "x"}, name="prod")
     checked("none", "/decisions", 401)
@@ -260,6 +261,7 @@ def test_lists_name_their_next_page_until_the_last(
         "/sessions": "sessions",
         "/clusters/{cluster}/state": "pods",
         "/clusters/{cluster}/revisions": "revisions",
+        "/clusters/{cluster}/nominations": "nominations",
     }
     assert named == set(lists)
     token = tokens["operator"]

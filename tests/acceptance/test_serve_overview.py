@@ -154,8 +154,20 @@ def test_the_overview_says_how_each_cluster_is(service: Serving, tokens: dict[st
         ["3 h", "lab/waiting", "n1"],
         [waits[1][0], "team/urgent", "n1"],
     ]
-    assert [row[:3] for row in table(day, "budgets")] == [["shop/web", "shop", "1"]]
+    assert [row[:4] for row in table(day, "budgets")] == [["shop/web", "shop", "default", "1"]]
     assert table(day, "environments")[0][:3] == ["prod", "default", "kube-1.36"]
+
+
+def test_nominated_pods_lead_to_what_the_record_has_of_them(
+    service: Serving, tokens: dict[str, str]
+) -> None:
+    """To decisions about it where one of them nominated the pod, else to the pod's own page."""
+    page = got(service, tokens["viewer"], "/").text
+    part = page.partition('aria-labelledby="nominated"')[2].partition("</section>")[0]
+    links = re.findall(r'<a href="(/(?:decisions\?|workloads)[^"]*)"', part)
+    assert links == ["/workloads/lab/waiting?cluster=default", "/decisions?preemptor=team/urgent"]
+    assert got(service, tokens["viewer"], links[0]).status_code == 200
+    assert listed(got(service, tokens["viewer"], links[1]).text) == [3, 1]
 
 
 def test_the_api_and_the_command_have_the_same_figures(

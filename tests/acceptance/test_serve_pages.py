@@ -114,7 +114,10 @@ def opened(browser: Browser, service: Serving, token: str, **context: object) ->
 
 UNLABELLED = """() => [...document.querySelectorAll('input,select,textarea,button')]
     .filter(e => e.type !== 'hidden' && !e.labels?.length && !e.textContent.trim()
-        && !e.getAttribute('aria-label')).map(e => e.outerHTML)"""
+        && !e.getAttribute('aria-label')).map(e => e.outerHTML)
+    .concat([...document.querySelectorAll('th')].filter(e => !e.textContent.trim())
+        .map(e => e.closest('.wide').outerHTML.slice(0, 200)))"""
+"""Fields without a name, and columns and rows of tables without a head that says what they are."""
 
 CONTRAST = """() => {
   const parse = c => c.match(/[\\d.]+/g).map(Number);
@@ -167,6 +170,19 @@ CRUSHED = """() => [...document.querySelectorAll('.wide td')].filter(cell => {
 """Cells of tables that are too narrow for a short word, which is then set letter by letter."""
 
 
+CUT = """() => [...document.querySelectorAll('.wide')]
+    .filter(e => e.scrollWidth > e.clientWidth && getComputedStyle(e).backgroundImage === 'none')
+    .map(e => e.getAttribute('aria-label'))"""
+"""Tables to be scrolled, without a shadow where they go on: not every scroll bar shows."""
+
+BROKEN = """() => [...document.querySelectorAll('.wide td')].filter(cell => {
+    const words = document.createRange();
+    words.selectNodeContents(cell);
+    return /^[0-9]{4}-[0-9]{2}-[0-9]{2}$/.test(cell.innerText.trim())
+      && words.getBoundingClientRect().height > 30 }).map(cell => cell.innerText)"""
+"""Dates that are set on two lines."""
+
+
 @pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1600, "light")])
 def test_every_page_stands(
     browser: Browser, service: Serving, tokens: dict[str, str], width: int, scheme: str
@@ -192,6 +208,8 @@ def test_every_page_stands(
             "crushed": page.evaluate(CRUSHED),
             "fields": page.evaluate(FIELDS),
             "landmarks": page.evaluate(LANDMARKS),
+            "cut": page.evaluate(CUT),
+            "broken": page.evaluate(BROKEN),
         }
         if shots:
             name = path.strip("/").partition("?")[0].replace("/", "-") or "overview"
@@ -205,6 +223,8 @@ def test_every_page_stands(
             "crushed": [],
             "fields": [],
             "landmarks": [],
+            "cut": [],
+            "broken": [],
         }
         if found != right:
             wrong[path] = found

@@ -15,6 +15,7 @@ import pytest
 from msgspec.structs import replace
 from playwright.sync_api import Browser
 
+from policy.audit.documents import instant
 from policy.cli.app import run
 from policy.cluster.objects import Pod
 from policy.server.security.numbers import Numbered
@@ -39,6 +40,7 @@ from tests.support.signing_in import sign_in
 
 START = "2026-09-21T12:00:00Z"
 GROUP_NOW = "2026-09-21T15:00:00Z"
+JSON = "application/json"
 
 
 @pytest.fixture(scope="module")
@@ -193,9 +195,9 @@ def test_the_title_of_a_cycle_names_it(
 def test_a_limited_viewer_sees_evictions_alone(service: Serving, tokens: dict[str, str]) -> None:
     """No other namespace, no node's page, no rules; the time that its own decisions told."""
     page = got(service, tokens["limited"], "/workloads/shop/web")
-    assert [row[:2] for row in table(page, "When its pods ran")] == [
-        ["shop/web-2", "n1"],
-        ["shop/web-1", "n1"],
+    assert [row[:3] for row in table(page, "When its pods ran")] == [
+        ["shop/web-2", "n1", "2026-09-21 13:13:20"],
+        ["shop/web-1", "n1", "2026-09-21 13:13:20"],
     ]
     assert table(page, "Preemptors") == [["hidden", "2", "2 h"]]
     hidden = ("team", "urgent", "/nodes/", "/environments/", "lower-priority")
@@ -275,6 +277,21 @@ def test_a_node_says_what_would_go_first(service: Serving, tokens: dict[str, str
     assert "No decision for it is recorded, and no eviction from it." in none
 
 
+@pytest.mark.parametrize("path", ["/nodes/n1", "/nodes/n2", "/workloads/shop/web"])
+@pytest.mark.parametrize("cluster", [None, "default", "gangs", "groups"])
+def test_no_pod_leads_to_an_empty_list(
+    service: Serving, tokens: dict[str, str], path: str, cluster: str | None
+) -> None:
+    """Those of which the record has no decision: others nominated them, or evicted for them."""
+    query = {} if cluster is None else {"cluster": cluster}
+    page = got(service, tokens["viewer"], path, **query).text
+    lists = re.findall(r'href="(/decisions\?preemptor=[^"]*)"', page)
+    empty = [
+        one for one in lists if "<table" not in got(service, tokens["viewer"], unescape(one)).text
+    ]
+    assert empty == []
+
+
 def test_a_node_says_what_others_evicted(service: Serving, tokens: dict[str, str]) -> None:
     """Its own scheduler, batch sessions and cycles of pod groups, with the way to each."""
     page = got(service, tokens["viewer"], "/nodes/n2")
@@ -292,6 +309,55 @@ def test_a_node_says_what_others_evicted(service: Serving, tokens: dict[str, str
     assert other.text.count('href="/groups/2"') == 2
     alone = got(service, tokens["viewer"], "/nodes/n1", cluster="groups")
     assert [row[-1] for row in table(alone, "Evicted by others")] == ["cycle 2"]
+
+
+# --- nominations -------------------------------------------------------------------------------
+
+
+def test_nominations_have_what_the_view_has(service: Serving, tokens: dict[str, str]) -> None:
+    """Of one cluster, page by page; chosen by pod, node and whether they stand."""
+    path = "/api/v1/clusters/default/nominations"
+    whole = got(service, tokens["viewer"], path).json()["nominations"]
+    query = {"sql": "SELECT * FROM v_nominations WHERE cluster = 'default'"}
+    headers = {"Authorization": f"Bearer {tokens['viewer']}"}
+    view = service.post("/api/v1/sql", query, headers={**headers, "Content-Type": JSON}).json()
+    rows = [dict(zip(view["columns"], row, strict=True)) for row in view["rows"]]
+    shared = rows[0].keys() - {"made_at", "made_ms"}
+    told = {one["pod"]: ({name: one[name] for name in shared}, one["made_at"]) for one in whole}
+    assert told == {
+        row["pod"]: ({name: row[name] for name in shared}, instant(row["made_ms"])) for row in rows
+    }
+    assert [one["pod"] for one in whole] == ["team/urgent", "lab/waiting"]
+    first = got(service, tokens["viewer"], path, limit=1)
+    second = service.get(first.links["next"]["url"], headers=headers)
+    pages = [page.json()["nominations"] for page in (first, second)]
+    assert (pages, "next" in second.links) == ([whole[:1], whole[1:]], False)
+    asked = ({"pod": "lab/waiting"}, {"node": "n9"}, {"standing": "true"}, {"standing": "false"})
+    found = [got(service, tokens["viewer"], path, **one).json()["nominations"] for one in asked]
+    assert found == [whole[1:], [], whole, []]
+    assert got(service, tokens["viewer"], path, standing="yes").status_code == 400
+    nowhere = "/api/v1/clusters/nowhere/nominations"
+    assert got(service, tokens["viewer"], nowhere).status_code == 404
+
+
+def test_nominations_of_a_limited_viewer(service: Serving, tokens: dict[str, str]) -> None:
+    """Of pods of its namespaces, without revisions, and from no place that no list ended with."""
+    path = "/api/v1/clusters/default/nominations"
+    whole = got(service, tokens["viewer"], path).json()["nominations"]
+    (own,) = got(service, tokens["lab"], path).json()["nominations"]
+    hidden = ("made_revision", "ended_revision")
+    assert own == {name: value for name, value in whole[1].items() if name not in hidden}
+    answers = [
+        got(service, tokens[who], where, **query).json().get("nominations")
+        for who, where, query in (
+            ("limited", path, {}),
+            ("lab", path, {"pod": "team/urgent"}),
+            ("lab", "/api/v1/clusters/nowhere/nominations", {}),
+            ("lab", path, {"after": "2/lab/waiting"}),
+            ("lab", path, {"after": "x"}),
+        )
+    ]
+    assert answers == [[], [], [], None, None]
 
 
 # --- SQL -----------------------------------------------------------------------------------------

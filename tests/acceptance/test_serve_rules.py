@@ -457,7 +457,7 @@ def test_a_change_opens_side_by_side(service: Serving, more: str) -> None:
     """By an address of its own, with the list where the number of decisions is in it."""
     status, text = page(service, f"/compare?rules=protected&open=1{more}")
     expected = (
-        "default/high (priority 9): another node. kube-1.36 , as recorded protected"
+        "default/high (priority 9): another node. Decision kube-1.36 , as recorded protected"
         " Outcome preempt preempt Node n0 n1 Decided by lowest-top-priority"
     )
     assert (status, expected in text) == (200, True)

@@ -22,6 +22,7 @@ HIT = WorkloadHit(
     pod="shop/web-1",
     node="n1",
     priority=5,
+    started_ms=40_000,
     run_seconds=60,
     preemptor="jobs/a-1",
     decision=7,
@@ -70,11 +71,15 @@ def test_evictions_are_counted_by_workload() -> None:
 
 
 def test_an_evicted_pod_has_a_run() -> None:
-    """The one that the states show, else the time that the decision knew."""
+    """The one that the states show, else the time that the decision knew, to the millisecond."""
     again = replace(RUN, started_ms=150_000, ended_ms=None)
     assert with_evicted([RUN, again], [HIT]) == [again, RUN]
     assert with_evicted([again], [HIT]) == [again, RUN]
     assert with_evicted([], [replace(HIT, evicted=False)]) == []
+    between = replace(HIT, started_ms=40_999, run_seconds=59)
+    assert with_evicted([], [between]) == [replace(RUN, started_ms=40_999)]
+    waiting = replace(HIT, started_ms=None, run_seconds=0)
+    assert with_evicted([], [waiting]) == [replace(RUN, started_ms=100_000)]
     assert with_evicted([replace(RUN, cluster="d")], [HIT]) == [replace(RUN, cluster="d"), RUN]
 
 

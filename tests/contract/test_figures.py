@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, insert, literal, select, text, update
 
 from policy.audit.health import BudgetHealth, health
 from policy.store import NotFound, Store
@@ -20,6 +20,7 @@ from policy.store.read.figures import (
     WorkloadCount,
 )
 from policy.store.read.saved_queries import DEFAULTS, saved_query
+from policy.store.tables import OBSERVATIONS
 from tests.contract.builders import BY_HAND, NOW, a_cluster, a_decision, a_victim, made_on
 from tests.contract.filled import observe
 
@@ -145,6 +146,7 @@ def test_health_adds_up_a_cluster_or_all(store: Store) -> None:
     assert figures == {"default": (7, 2, 0), "other": (1, 0, 1)}
     assert found.budgets == (
         BudgetHealth(
+            cluster="default",
             budget="shop/web",
             namespace="shop",
             victims=2,
@@ -156,3 +158,44 @@ def test_health_adds_up_a_cluster_or_all(store: Store) -> None:
     alone = health(store, cluster="other", days=1, now_ms=NOW)
     assert ([one.cluster for one in alone.clusters], alone.preemptions) == (["other"], 1)
     assert health(store, cluster="default", days=1, now_ms=NOW).preemptions == 3
+
+
+def test_of_verdicts_of_one_instant_the_one_recorded_last_counts(
+    store: Store, database_url: str
+) -> None:
+    """On both databases, and wherever they keep the rows: what was written last may be older."""
+    o = OBSERVATIONS
+    names = [column.name for column in o.c if column.name != "id"]
+    engine = create_engine(parse_url(database_url))
+    with engine.begin() as connection:
+        for digest in ("second", "third"):
+            copied = {"verdict": literal("same"), "digest": literal(digest)}
+            values = [copied.get(name, o.c[name]) for name in names]
+            connection.execute(insert(o).from_select(names, select(*values).where(o.c.id == 1)))
+        connection.execute(update(o).where(o.c.id == 2).values(verdict="other"))
+    engine.dispose()
+    newest = [store.read.newest_verdicts(newest=count) for count in (1, 2)]
+    listed = [row.verdict for row in store.read.observations("other", limit=2)]
+    assert (newest, listed) == (
+        [{"other": {"same": 1}}, {"other": {"other": 1, "same": 1}}],
+        ["same", "other"],
+    )
+
+
+def test_budgets_of_one_name_are_those_of_their_clusters(store: Store) -> None:
+    """Each cluster may have a budget of that name, and victims that violate it."""
+    decision = a_decision(a_victim("shop/a-9", pdb_violating=True), seed=99, now_ms=NOW)
+    store.record.decision(
+        "other",
+        made_on(store, decision, cluster="other"),
+        [],
+        expected_revision=store.state.head_revision("other"),
+        rules=BY_HAND,
+        actor="ann",
+        at_ms=NOW + 99,
+    )
+    found = health(store, cluster=None, days=7, now_ms=NOW).budgets
+    assert [(one.cluster, one.budget, one.victims) for one in found] == [
+        ("default", "shop/web", 2),
+        ("other", "shop/web", 1),
+    ]

@@ -13,6 +13,7 @@ from policy.scheduling.cycle import Scheduler
 from policy.store import Cause, Store
 from policy.store.journal import StoreJournal
 from tests.contract.builders import a_node, a_pod
+from tests.contract.plans import plan, statements
 
 NOW = 10**12
 """An instant of 2001: behind the clock of every machine that runs the tests."""
@@ -128,6 +129,44 @@ def test_nominations_are_chosen_by_pod_node_and_cluster(store, database_url):
         for arguments in ([], ["--pod", "a/x"], ["--node", "n1"], ["--cluster", "two"])
     ]
     assert counts == [3, 2, 2, 1]
+
+
+def test_nominations_are_read_page_by_page_and_of_some_namespaces(store):
+    """Two of one revision are told apart; a namespace is none whose name begins as another's."""
+    pods = ("a/x", "a-b/x", "b/y")
+    imported(store, a_node("n1"), *(a_pod(pod, nominated="n1") for pod in pods))
+    imported(store, a_pod("a/z", nominated="n1"))
+    order = [("a/z", 2), ("a-b/x", 1), ("a/x", 1), ("b/y", 1)]
+    read = []
+    before = None
+    while rows := store.read.nominations("default", before=before, limit=1):
+        before = (rows[0].made_revision, rows[0].pod)
+        read.append((rows[0].pod, rows[0].made_revision))
+    own = {
+        names: [row.pod for row in store.read.nominations("default", namespaces=names)]
+        for names in ((), ("a",), ("a", "b"), ("c",))
+    }
+    assert (read, own) == (
+        order,
+        {(): [], ("a",): ["a/z", "a/x"], ("a", "b"): ["a/z", "a/x", "b/y"], ("c",): []},
+    )
+
+
+def test_what_kept_a_nomination_is_counted_of_the_listed_ones_alone(store):
+    """Of others there may be a million, each with the decisions about its pod."""
+    for name in ("a/x", "a/y", "a/z"):
+        imported(store, a_node("n1"), a_pod(name, nominated="n1"))
+    newest = store.read.nominations(limit=1)
+    with statements(store) as sent:
+        store.read.tries_while_nominated(newest)
+    (asked,) = (one for one in sent if "nominations" in one[0])
+    steps = plan(store, *asked)
+    words = {
+        "by pod": any("decisions" in step and "preemptor" in step for step in steps),
+        "by revision": any("made_revision=" in step.replace(" = ", "=") for step in steps),
+        "whole": any("SCAN" in step or "Seq Scan" in step for step in steps),
+    }
+    assert words == {"by pod": True, "by revision": True, "whole": False}
 
 
 def test_the_newest_of_several_clusters_are_listed(store, database_url):

@@ -146,6 +146,7 @@ def test_what_was_observed_is_found_by_owner(store: Store) -> None:
             pod="lab/hit",
             node="n2",
             priority=0,
+            started_ms=None,
             run_seconds=found[0].run_seconds,
             preemptor="team/real",
             confidence="certain",
@@ -178,6 +179,7 @@ def test_what_sessions_evicted_is_found_by_pod_and_owner(store: Store) -> None:
         pod="shop/web-1",
         node="n2",
         priority=5,
+        started_ms=times.parse("2026-09-21T14:20:00Z"),  # later than the session
         run_seconds=0,
         preemptor="team/urgent",
         carried_out=True,

@@ -192,7 +192,7 @@ def everything_told(store: Store) -> dict[str, object]:
         "nominations": store.read.nominations("default"),
         "evictions": store.read.evictions(asked),
         "past preemptions": list(store.read.past_preemptions(asked)),
-        "tries": store.read.tries_while_nominated("default"),
+        "tries": store.read.tries_while_nominated(store.read.nominations("default")),
         "rule sets used": store.read.rule_sets_used(asked),
         "rule uses": store.read.rule_uses(asked),
         "history": store.read.history(

@@ -415,6 +415,7 @@ class WaitingPod(_Answer):
 class ViolatedBudget(_Answer):
     """A disruption budget that victims violate."""
 
+    cluster: str
     budget: Annotated[str | None, Meta(description="Null where the record does not keep which.")]
     namespace: str
     victims: Annotated[int, Meta(description="Pods that were leaving already among them.")]
@@ -851,6 +852,54 @@ class RevisionList(_Answer):
     """A page of revisions."""
 
     revisions: list[Revision]
+
+
+_NOMINATION: Final = {
+    "cluster": str,
+    "pod": PodName,
+    "priority": int,
+    "node": str,
+    "made_revision": int,
+    "made_decision": Annotated[
+        int | None, Meta(description="The decision that made it; null where none did.")
+    ],
+    "made_at": Instant,
+    "kept": Annotated[int, Meta(description="Later cycles of the pod that left it as it was.")],
+    "outcome": Annotated[
+        str,
+        Meta(
+            description="`not-carried-out` where a later state of the cluster contradicts the"
+            " decision that made it, else empty."
+        ),
+    ],
+    "ended_by": Annotated[
+        str | None,
+        Meta(description="`nomination_ends.cause` of docs/sql.md; null while it stands."),
+    ],
+    "ended_revision": int | None,
+    "ended_decision": Annotated[
+        int | None, Meta(description="The decision that ended it; null where none did.")
+    ],
+    "ended_at": Instant | None,
+}
+Nomination: Any = _made("A pod that was promised a node.", "Nomination", _NOMINATION)
+OwnNomination: Any = _made(
+    "A pod that was promised a node, as a token that is limited to namespaces sees it.",
+    "OwnNomination",
+    {k: v for k, v in _NOMINATION.items() if k not in ("made_revision", "ended_revision")},
+)
+
+
+class NominationList(_Answer):
+    """A page of nominations."""
+
+    nominations: list[Nomination]
+
+
+class OwnNominationList(_Answer):
+    """A page of nominations of pods of its namespaces."""
+
+    nominations: list[OwnNomination]
 
 
 # --- what would be decided ------------------------------------------------------------------------

@@ -275,6 +275,20 @@ class RevisionsQuery(_Query):
     )
 
 
+class NominationsQuery(_Query):
+    """Which nominations of pods to nodes, newest first."""
+
+    pod: str | None = Field(None, min_length=1, max_length=317, description=f"Of this pod: {_POD}")
+    node: str | None = Field(None, min_length=1, max_length=253, description="To this node.")
+    standing: Literal["true", "false"] | None = Field(
+        None, description="`true`: only those that have not ended; `false`: only ended ones."
+    )
+    limit: int = Field(100, ge=1, le=1000, description="At most so many.")
+    after: str | None = Field(
+        None, min_length=1, max_length=340, description="As the link to the next page has it."
+    )
+
+
 class Activation(_Body):
     """Make a rule set the active one."""
 

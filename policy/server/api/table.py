@@ -14,7 +14,7 @@ from policy.audit.newest import judge_newest
 from policy.audit.recorded import Comparing
 from policy.cluster.names import typed_pod
 from policy.cluster.objects import Pod
-from policy.server import batch_sessions, cycles, decided, supposing, views
+from policy.server import batch_sessions, cycles, decided, nominations, supposing, views
 from policy.server.api import answers, models
 from policy.server.api.operations import ApiOperation, ApiRequest, Stream, etag
 from policy.server.api.result import ApiResult
@@ -287,6 +287,22 @@ def _revisions(asked: ApiRequest) -> ApiResult:
         for row in rows
     ]
     return ApiResult(document={"revisions": told}, next=following)
+
+
+def _nominations(asked: ApiRequest) -> ApiResult:
+    query = asked.query
+    lines, after = nominations.page(
+        asked.service,
+        asked.principal,
+        asked.path["cluster"],
+        pod=typed_pod(query.pod),
+        node=query.node,
+        standing=None if query.standing is None else query.standing == "true",
+        after=query.after,
+        limit=query.limit,
+    )
+    following = {} if after is None else {"after": after}
+    return ApiResult(document={"nominations": lines}, next=following)
 
 
 def _dry_run(asked: ApiRequest) -> ApiResult:
@@ -647,6 +663,17 @@ OPERATIONS: Final = (
         pages=True,
         query=models.RevisionsQuery,
         summary="Revisions of the state, newest first.",
+    ),
+    ApiOperation(
+        method="GET",
+        path="/clusters/{cluster}/nominations",
+        name="listNominations",
+        call=_nominations,
+        answers=(answers.NominationList, answers.OwnNominationList),
+        pages=True,
+        limited=True,
+        query=models.NominationsQuery,
+        summary="Which pod was promised which node, and what came of it, newest first.",
     ),
     ApiOperation(
         method="GET",

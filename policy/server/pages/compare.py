@@ -30,6 +30,7 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
     values: dict[str, Any] = {"report": None, "one": None, "sides": None}
     failure = None
     try:
+        judging.require_rules(given, "rules", ("n", "cluster", "open"))
         n = judging.count_of(given, NEWEST)
         values |= await pages.service.long_work.of(
             request, principal.name, _judged, pages.service, wanted, n, listed=listed

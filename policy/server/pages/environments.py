@@ -113,9 +113,10 @@ def _one(
         "report": None,
     }
     candidate = given.get("candidate", "")[:253]
-    if not candidate:
-        return values, None
     try:
+        if not candidate:
+            judging.require_rules(given, "candidate", ("n",))
+            return values, None
         values["n"] = judging.count_of(given, NEWEST)
         values["report"] = judging.report(service, candidate, n=values["n"], cluster=row.cluster)
     except Failure as exc:

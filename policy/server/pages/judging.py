@@ -34,6 +34,16 @@ def count_of(given: Mapping[str, str], default: int) -> int:
     return number
 
 
+def require_rules(given: Mapping[str, str], rules: str, names: Sequence[str]) -> None:
+    """Refuse what has no effect without rules to judge by. Raises Failure.
+
+    rules: the field that names them. names: fields that say what is judged.
+    """
+    for name in names:
+        if given.get(name) and not given.get(rules):
+            raise Failure(400, "invalid", f"`{name}` goes with `{rules}`", field=name)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """The newest decisions under other rules, as a page shows them."""

@@ -15,6 +15,7 @@ from starlette.responses import RedirectResponse, Response
 from policy.audit.documents import instant
 from policy.audit.protection import protection
 from policy.audit.workload import WorkloadHit, by_preemptor, is_of, lost_seconds, with_evicted
+from policy.cluster import times
 from policy.server import views
 from policy.server.http import Failure, in_thread
 from policy.server.pages.one_cluster import cluster_named, one_cluster
@@ -152,6 +153,7 @@ def _decided(looked: _Looked, before: int | None) -> tuple[list[WorkloadHit], in
             pod=victim.pod,
             node=victim.node,
             priority=victim.priority,
+            started_ms=None if victim.start_ms == times.MISSING else victim.start_ms,
             run_seconds=victim.run_seconds,
             preemptor=line["preemptor"] or "",
             decision=line["id"],
@@ -203,6 +205,7 @@ def _hit(principal: Principal, one: EvictedPod, **by: Any) -> WorkloadHit:
         pod=one.pod,
         node=one.node,
         priority=one.priority,
+        started_ms=one.started_ms,
         run_seconds=one.run_seconds,
         preemptor=_seen(principal, one.preemptor),
         **by,

@@ -29,6 +29,7 @@ class Numbered(StrEnum):
     DECISION = "decision"
     SESSION = "session"  # batch sessions and cycles of pod groups
     OBSERVATION = "observation"
+    REVISION = "revision"  # of the state of a cluster
 
 
 class Numbers:

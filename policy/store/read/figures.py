@@ -21,6 +21,7 @@ from policy.store.read.observed import not_replaced
 from policy.store.read.queries import rule_set_ids
 from policy.store.read.saved_queries import DEFAULTS, saved_query
 from policy.store.state.loading import cluster_id
+from policy.store.state.versions import chunks
 from policy.store.tables import (
     CLUSTERS,
     DECISION_OUTCOMES,
@@ -33,6 +34,7 @@ from policy.store.tables import (
 
 DAY_MS: Final = 86_400_000
 HOUR_MS: Final = 3_600_000
+_IDS: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +82,7 @@ class NominatedPod:
 class BrokenBudget:
     """A victim that violates a disruption budget, whether it was leaving already or not."""
 
+    cluster: str
     decision_id: int
     at_ms: int
     victim: str
@@ -377,16 +380,29 @@ def broken_budgets(
 ) -> list[BrokenBudget]:
     """Victims that violate a budget, the newest first; one that violates two is there twice."""
     within = {"since": since_ms, "until": until_ms, "limit": limit}
+    rows = _saved(connection, "pdb-violations", cluster, **within)
+    clusters = _clusters_of(connection, {row["decision_id"] for row in rows})
     return [
         BrokenBudget(
+            cluster=clusters[row["decision_id"]],
             decision_id=row["decision_id"],
             at_ms=times.parse(row["decided_at"]),
             victim=row["victim"],
             preemptor=row["preemptor"],
             budget=row["budget"],
         )
-        for row in _saved(connection, "pdb-violations", cluster, **within)
+        for row in rows
     ]
+
+
+def _clusters_of(connection: Connection, decisions: Collection[int]) -> dict[int, str]:
+    """The cluster of each decision."""
+    d, found = DECISIONS.c, dict[int, str]()
+    query = select(d.id, CLUSTERS.c.name).join(CLUSTERS, CLUSTERS.c.id == d.cluster_id)
+    for some in chunks(sorted(decisions), _IDS):
+        rows = connection.execute(query.where(d.id.in_(some)))
+        found |= {row.id: row.name for row in rows}
+    return found
 
 
 def _saved(
@@ -409,7 +425,8 @@ def newest_verdicts(connection: Connection, *, newest: int) -> dict[str, dict[st
         last = (
             select(o.verdict)
             .where(o.cluster_id == number, not_replaced())
-            .order_by(o.now_ms.desc())
+            # Of one instant as lists of them have it: the one that was recorded last.
+            .order_by(o.now_ms.desc(), o.id.desc())
             .limit(newest)
             .subquery()
         )

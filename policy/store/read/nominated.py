@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from sqlalchemy import Connection, func, select
 from sqlalchemy import text as sql_text
@@ -10,7 +11,7 @@ from sqlalchemy import text as sql_text
 from policy.store.state.versions import FINISHED
 from policy.store.tables import CLUSTERS, NOMINATIONS, PODS
 
-_NOMINATED_NOW = sql_text("pods.valid_to IS NULL AND pods.nominated_node <> ''")
+NOMINATED_NOW: Final = sql_text("pods.valid_to IS NULL AND pods.nominated_node <> ''")
 """Literally as the index of these few pods has it."""
 
 
@@ -36,7 +37,7 @@ def nominated_to(connection: Connection, node: str) -> list[NominatedPod]:
     ).all():
         waiting = select(p.key, p.priority, p.cpu_milli, p.memory_bytes).where(
             p.cluster_id == number,
-            _NOMINATED_NOW,
+            NOMINATED_NOW,
             p.nominated_node == node,
             # Schedulers before 1.34 leave it in the status of a pod that is bound.
             func.length(p.node) == 0,  # the index of nodes is not the one to look in

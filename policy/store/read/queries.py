@@ -40,6 +40,7 @@ from policy.store.model.decisions import (
 )
 from policy.store.outcomes import WHOLE, OutcomeKind, contradicted, outcomes_of
 from policy.store.read import by_rule
+from policy.store.read.nominated import NOMINATED_NOW
 from policy.store.spans import ids_within
 from policy.store.state.loading import cluster_id
 from policy.store.tables import (
@@ -612,11 +613,15 @@ def nominations(
     pod: str | None = None,
     node: str | None = None,
     standing: bool | None = None,
+    namespaces: Collection[str] | None = None,
+    before: tuple[int, str] | None = None,
     limit: int | None = None,
 ) -> list[NominationRow]:
     """Nominations, newest first; `standing`: only those not ended (True) or ended (False).
 
     Those of one cluster by the revision that made them, those of several by their times.
+    namespaces: only of pods of these. before: of one cluster, the revision and pod of the last one
+    that was read before.
     """
     n, e = NOMINATIONS.c, NOMINATION_ENDS.c
     query = nominations_query()
@@ -626,13 +631,24 @@ def nominations(
         query = query.where(n.node == node)
     if standing is not None:
         query = query.where(e.cause.is_(None) if standing else e.cause.is_not(None))
+    if namespaces is not None:
+        # In the order of code points `0` is what follows the slash.
+        own = [and_(n.pod >= f"{name}/", n.pod < f"{name}0") for name in sorted(namespaces)]
+        query = query.where(or_(false(), *own))
+    if before is not None:
+        revision, last = before
+        later = and_(n.made_revision == revision, n.pod > last)
+        query = query.where(or_(n.made_revision < revision, later))
     if limit is not None:
         query = query.limit(limit)
-    found = [
-        NominationRow(**row._mapping)
-        for number in _clusters(connection, cluster)  # each in the order of an index
-        for row in connection.execute(query.where(n.cluster_id == number))
-    ]
+    found = []
+    for number in _clusters(connection, cluster):  # each in the order of an index
+        here = query.where(n.cluster_id == number)
+        if standing:
+            # One that stands is of a pod that has it still: few, where many were made.
+            having = select(PODS.c.key).where(PODS.c.cluster_id == number, NOMINATED_NOW)
+            here = here.where(n.pod.in_(having))
+        found += [NominationRow(**row._mapping) for row in connection.execute(here)]
     if cluster is None:
         found.sort(key=lambda row: row.made_ms, reverse=True)
     return found[:limit]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
@@ -23,6 +25,7 @@ from policy.store.outcomes import WHOLE, contradicted
 from policy.store.read.evictions import Range
 from policy.store.read.queries import nominations_query, rule_set_ids
 from policy.store.state.loading import cluster_id
+from policy.store.state.versions import chunks
 from policy.store.tables import (
     CLUSTERS,
     DECISION_RULES,
@@ -31,6 +34,9 @@ from policy.store.tables import (
     NOMINATIONS,
     RULE_SETS,
 )
+
+_REVISIONS: Final = 500
+"""Whose nominations are read together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,30 +90,54 @@ def _with_times(row: RowMapping) -> NominationRow:
 
 
 def tries_while_nominated(
-    connection: Connection, cluster: str | None
+    connection: Connection, nominations: Iterable[NominationRow]
 ) -> dict[tuple[str, int, str], int]:
-    """How many later decisions left a nomination as it was, by cluster, revision and pod."""
+    """How many later decisions left each nomination as it was, by cluster, revision and pod.
+
+    Those that no decision left so are not there; others of the same revisions may be.
+    """
+    made: defaultdict[str, set[int]] = defaultdict(set)
+    for row in nominations:
+        made[row.cluster].add(row.made_revision)
+    found: dict[tuple[str, int, str], int] = {}
+    for cluster, revisions in made.items():
+        number = cluster_id(connection, cluster)
+        for some in chunks(sorted(revisions), _REVISIONS):
+            found |= _tries(connection, number, some)
+    return found
+
+
+def _tries(
+    connection: Connection, cluster: int, revisions: Sequence[int]
+) -> dict[tuple[str, int, str], int]:
     n, e, d = NOMINATIONS.c, NOMINATION_ENDS.c, DECISIONS.c
     same = (e.cluster_id == n.cluster_id) & (e.made_revision == n.made_revision) & (e.pod == n.pod)
+    tries = (
+        select(func.count())
+        .where(
+            d.preemptor == n.pod,
+            # A sum: the index of a cluster's decisions, of whatever pod, is not the one to look in.
+            d.cluster_id + 0 == n.cluster_id,
+            d.base_revision >= n.made_revision,
+            or_(e.ended_revision.is_(None), d.base_revision < e.ended_revision),
+            or_(e.ended_decision.is_(None), d.id != e.ended_decision),
+            ~d.hypothetical,
+        )
+        .correlate(NOMINATIONS, NOMINATION_ENDS)
+        .scalar_subquery()
+    )
     query = (
-        select(CLUSTERS.c.name, n.made_revision, n.pod, func.count().label("tries"))
+        select(CLUSTERS.c.name, n.made_revision, n.pod, tries.label("tries"))
         .select_from(NOMINATIONS)
         .join(CLUSTERS, CLUSTERS.c.id == n.cluster_id)
         .outerjoin(NOMINATION_ENDS, same)
-        .join(
-            DECISIONS,
-            (d.cluster_id == n.cluster_id)
-            & (d.preemptor == n.pod)
-            & (d.base_revision >= n.made_revision)
-            & or_(e.ended_revision.is_(None), d.base_revision < e.ended_revision)
-            & or_(e.ended_decision.is_(None), d.id != e.ended_decision)
-            & ~d.hypothetical,
-        )
-        .group_by(CLUSTERS.c.name, n.made_revision, n.pod)
+        .where(n.cluster_id == cluster, n.made_revision.in_(revisions))
     )
-    if cluster is not None:
-        query = query.where(n.cluster_id == cluster_id(connection, cluster))
-    return {(row.name, row.made_revision, row.pod): row.tries for row in connection.execute(query)}
+    return {
+        (row.name, row.made_revision, row.pod): row.tries
+        for row in connection.execute(query)
+        if row.tries
+    }
 
 
 # --- how often rules decided ---------------------------------------------------------------------

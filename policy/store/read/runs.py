@@ -63,6 +63,7 @@ class EvictedPod:
     pod: str
     node: str
     priority: int
+    started_ms: int | None  #: None where it had not started, or that is not known
     run_seconds: int
     preemptor: str
 
@@ -240,7 +241,7 @@ def _observed(
     v, o = OBSERVED_VICTIMS.c, OBSERVATIONS.c
     query = (
         select(
-            *(v.observation_id, v.now_ms, v.victim, v.node, v.run_seconds),
+            *(v.observation_id, v.now_ms, v.victim, v.node, v.start_ms, v.run_seconds),
             *(v.priority, o.preemptor, o.confidence),
         )
         .join(OBSERVATIONS, o.id == v.observation_id)
@@ -256,6 +257,7 @@ def _observed(
             pod=row.victim,
             node=row.node,
             priority=row.priority or 0,
+            started_ms=row.start_ms,
             run_seconds=row.run_seconds,
             preemptor=row.preemptor,
             confidence=row.confidence,
@@ -328,6 +330,7 @@ def _of_session(row: Row[Any]) -> SessionEviction:
         pod=row.task,
         node=row.node,
         priority=row.priority or 0,
+        started_ms=row.start_ms,
         run_seconds=0 if row.start_ms is None else max(0, row.now_ms - row.start_ms) // 1000,
         preemptor=row.for_task,
         carried_out=not row.contradicted,
