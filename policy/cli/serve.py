@@ -142,6 +142,9 @@ def command(
       policy serve --environment prod --extender-mode enforce --on-failure deny
       policy serve --follow --context prod
     """
+    from policy.server.signals import early_signals
+
+    early = click.get_current_context().with_resource(early_signals())
     from policy.server.config import LOOPBACK, Config, Follow, OnFailure
     from policy.server.missing import require
     from policy.store.model.decisions import CallMode
@@ -191,7 +194,7 @@ def command(
         follow=followed,
     )
     try:
-        started = process.run(config, desks)
+        started = process.run(config, desks, early)
     except (TokenError, StartError) as exc:
         output.say(exc.message, help=exc.help)
         return Exit.ERROR

@@ -27,6 +27,7 @@ from policy.server.extender.child import Child
 from policy.server.protocol import Protocol
 from policy.server.security.access import Access
 from policy.server.service import PolicyService
+from policy.server.signals import ENDING, EarlySignals
 
 log = logging.getLogger("policy.server")
 
@@ -56,6 +57,7 @@ class _Server(uvicorn.Server):
     service: PolicyService
     access: Access
     certificate: Certificate | None
+    early: EarlySignals
     _hung_up = False  #: has SIGHUP come?
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -103,8 +105,10 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        before = {s: signal.signal(s, self.handle_exit) for s in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, self.handle_exit) for number in ENDING}
         before[signal.SIGHUP] = signal.signal(signal.SIGHUP, self.handle_hangup)
+        if self.early.came is not None:
+            self.handle_exit(self.early.came, None)
         try:
             yield
         finally:
@@ -112,10 +116,10 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-def server_of(config: Config, child: Child | None = None) -> _Server:
+def server_of(config: Config, child: Child | None, early: EarlySignals) -> _Server:
     """A server that ends by SIGTERM or SIGINT: it answers what it holds, then closes.
 
-    child: the process of the desks, where it was started by now. Raises StoreError where the
+    child: the process of the desks, where it was started by now. early: what came by now. Raises StoreError where the
     database cannot be opened, TokenError for a bad file of tokens, StartError for other files.
     """
     certificate = Certificate(config, config.tls_cert) if config.tls_cert is not None else None
@@ -149,16 +153,23 @@ def server_of(config: Config, child: Child | None = None) -> _Server:
         )
     )
     server.service, server.access, server.certificate = service, access, certificate
+    server.early = early
     return server
 
 
-def run(config: Config, child: Child | None = None) -> bool:
-    """Serve until a signal ends it; False where it could not start, or where others ended it."""
+def run(config: Config, child: Child | None, early: EarlySignals) -> bool:
+    """Serve until a signal ends it; False where it could not start, or where others ended it.
+
+    As of `server_of`.
+    """
     interpreter.prepare()
-    # Until it is handled, and at the end: it ends no service.
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     _allow_files()
-    server = server_of(config, child)
+    if early.came is not None:
+        if child is not None:  # which holds nothing yet
+            child.process.kill()
+            child.process.wait()
+        return True
+    server = server_of(config, child, early)
     server.run()
     wanted = server.started and not server.service.desks.lost
     if _stuck():
