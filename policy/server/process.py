@@ -119,8 +119,9 @@ class _Server(uvicorn.Server):
 def server_of(config: Config, child: Child | None, early: EarlySignals) -> _Server:
     """A server that ends by SIGTERM or SIGINT: it answers what it holds, then closes.
 
-    child: the process of the desks, where it was started by now. early: what came by now. Raises StoreError where the
-    database cannot be opened, TokenError for a bad file of tokens, StartError for other files.
+    child: the process of the desks, where it was started by now. early: signals that come until
+    then. Raises StoreError where the database cannot be opened, TokenError for a bad file of
+    tokens, StartError for other files.
     """
     certificate = Certificate(config, config.tls_cert) if config.tls_cert is not None else None
     if certificate is None and config.host not in LOOPBACK:

@@ -35,9 +35,9 @@ def handles(process: subprocess.Popen[str], number: signal.Signals) -> bool:
 
 def begun(url: str, folder: Path) -> subprocess.Popen[str]:
     """A service that has just begun to start."""
+    command = [sys.executable, "-m", "policy", "serve", "--db", url, "--environment", "prod"]
     return subprocess.Popen(
-        [sys.executable, "-m", "policy", "serve", "--db", url, "--port", "0"]
-        + ["--environment", "prod"],
+        [*command, "--port", "0"],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         stderr=subprocess.PIPE,
@@ -47,11 +47,8 @@ def begun(url: str, folder: Path) -> subprocess.Popen[str]:
 
 def desks_of(process: subprocess.Popen[str]) -> list[int]:
     """The process of the desks, once it is that: before, it is a copy of its parent."""
-    found = []
-    for pid in children(process.pid):
-        if DESKS in Path(f"/proc/{pid}/cmdline").read_text():
-            found.append(pid)
-    return found
+    pids = children(process.pid)
+    return [pid for pid in pids if DESKS in Path(f"/proc/{pid}/cmdline").read_text()]
 
 
 @pytest.mark.parametrize("after", [0.0, 0.05, 0.2, 0.5, 1.0])
