@@ -166,11 +166,13 @@ class PolicyService:
         Of the environments only the one that it was started for counts: whoever calls for another
         one, or makes one, would take the service from the schedulers of all.
         """
+        own = self.config.environment
         try:
-            self.store.read.environments()
+            there = self.environments()
         except StoreError as exc:
             return exc.message
-        own = self.config.environment
+        if own and own not in there:
+            return f"there is no environment `{own}` any more"
         problems = [s.problem for s in self.desks.statuses if s.problem and s.environment == own]
         return "; ".join(problems)
 

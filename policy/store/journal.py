@@ -43,7 +43,7 @@ class _ActiveRules(Generic[_Rules]):
         self._store = store
         self._environment = environment
         self._parse: Callable[[str], _Rules] = parse
-        self._activation: int | None = None
+        self._digest = ""  #: of what is active; numbers of activations come again after a restore
         self._active: _Rules | None = None
         self._known: dict[str, _Rules] = {}
 
@@ -51,14 +51,14 @@ class _ActiveRules(Generic[_Rules]):
         """None where there is no environment."""
         if not self._environment:
             return None
-        found = self._store.read.active_rule_set(self._environment, unless=self._activation)
+        found = self._store.read.active_rule_set(self._environment, unless=self._digest)
         if found is not None:
             rules = self._known.get(found.digest)
             if rules is None:
                 rules = self._known[found.digest] = self._parse(found.canonical)
                 while len(self._known) > _KNOWN:
                     del self._known[next(iter(self._known))]
-            self._activation, self._active = found.activation, rules
+            self._digest, self._active = found.digest, rules
         return self._active
 
 

@@ -19,9 +19,10 @@ from policy.audit.inputs import ReplayVerdict
 from policy.audit.replay import replay_all
 from policy.manifests import from_dicts
 from policy.server.config import Follow
+from policy.server.extender.spool import Spool
 from policy.server.following import ClusterFollower
 from policy.store import Store
-from tests.acceptance.test_serve_broken import until
+from tests.acceptance.test_serve_broken import spooled, until
 from tests.support import api_server, live, serving
 from tests.support.serving import Serving, preempts
 
@@ -144,3 +145,89 @@ def state_is_final(url: str) -> bool:
             return False
         objects = store.state.load(live.CLUSTER).objects
         return live.identity(objects) == live.final(FOLLOWED)
+
+
+def test_the_rules_are_those_of_the_restored_record(
+    make_postgres: Callable[[str | None], str],
+    postgres_server: str,
+    postgres_template: str,
+    tmp_path: Path,
+) -> None:
+    """Also where their activation has the number of one that was lost."""
+    url = serving.filled(make_postgres(postgres_template), rules="kube-1.35")
+    backup = make_postgres(make_url(url).database)
+    with Store.open(url) as store:
+        serving.activate(store, "kube-1.20")
+    service = serving.serve(url, tmp_path, "--deadline", "5")
+    service.ready()
+    assert service.post("/extender/preempt", CALLS[0]).status_code == 200
+    assert decided_by(url) == {"kube-1.20"}
+    with Store.open(backup) as store:
+        serving.activate(store, "kube-1.27")
+    restored(postgres_server, url, backup)
+    calls_are_decided_anew(service, url)
+    assert decided_by(url) == {"kube-1.27"}
+    assert service.stop() == 0
+
+
+def calls_are_decided_anew(service: Serving, url: str) -> None:
+    """A call comes into the record, as the answer that it had or by way of the spool."""
+
+    def recorded() -> bool:
+        service.post("/extender/preempt", CALLS[1])
+        return bool(decided_by(url))
+
+    assert until(recorded, seconds=60), service.log.read_text()
+
+
+def decided_by(url: str) -> set[str]:
+    """The rule sets of the decisions in the record."""
+    with Store.open(url) as store:
+        return {row.rule_set for row in store.read.decisions("default")}
+
+
+@pytest.mark.parametrize("environment", [True, False])
+def test_what_is_lost_with_the_rules_decides_no_more(
+    make_postgres: Callable[[str | None], str],
+    postgres_server: str,
+    postgres_template: str,
+    tmp_path: Path,
+    environment: bool,
+) -> None:
+    """A backup from before the first activation, or from before the environment was made.
+
+    A call is an error in words, and one that was spooled is let go of; with rules they are decided.
+    """
+    backup = make_postgres(postgres_template)
+    with Store.open(backup) as store:
+        objects = from_dicts(serving.recorded_calls()["b"]["state"])
+        store.record.import_objects("default", objects, at_ms=serving.NOW_MS, source="recording")
+        if environment:
+            made(store)
+    url = make_postgres(make_url(backup).database)
+    with Store.open(url) as store:
+        if not environment:
+            made(store)
+        serving.activate(store, "kube-1.35")
+    service = serving.serve(url, tmp_path, "--deadline", "5")
+    service.ready()
+    restored(postgres_server, url, backup)
+    spool = Spool(tmp_path / "policy-spool")
+    spool.add(spooled(CALLS[0])).result(60)
+    status = 409 if environment else 404
+    assert until(lambda: service.post("/extender/preempt", CALLS[1]).status_code == status)
+    assert until(lambda: not list((tmp_path / "policy-spool").iterdir()))
+    assert until(lambda: service.get("/readyz").status_code == 503)
+    why = "environment `prod` has no active" if environment else "there is no environment `prod`"
+    log = service.log.read_text()
+    assert (f"a spooled call is in no record: {why}" in log, "Traceback" in log) == (True, False)
+    with Store.open(url) as store:
+        if not environment:
+            made(store)
+        serving.activate(store, "kube-1.27")
+    calls_are_decided_anew(service, url)
+    assert (decided_by(url), service.stop()) == ({"kube-1.27"}, 0)
+
+
+def made(store: Store) -> None:
+    store.record.create_environment("prod", "default", at_ms=serving.NOW_MS, actor="test")

@@ -115,6 +115,7 @@ class Desk:
         self._unwritten_at = 0.0
         self._late = 0  #: calls in a row that were given up
         self.missing = False  #: is there no such environment?
+        self._lost_rules = False  #: are there none any more, as after a backup was restored?
         self._thread = threading.Thread(target=self._work, name=f"desk {environment}", daemon=True)
         self._listener = threading.Thread(
             target=self._listen, name=f"news {environment}", daemon=True
@@ -164,7 +165,8 @@ class Desk:
     @property
     def state(self) -> State | None:
         """The newest state that is known here; None before it is loaded."""
-        return self._decider.state if self._decider is not None else None
+        decider = self._decider
+        return decider.state if decider is not None else None
 
     # --- the thread ----------------------------------------------------------------------------
 
@@ -265,6 +267,9 @@ class Desk:
         waits for ever.
         """
         self._looked = time.monotonic()
+        if self._lost_rules:
+            self._settle()
+            self._decider, self._lost_rules = None, False
         try:
             decider = self._ready()
         except (NoActiveRules, NotFound) as exc:
@@ -387,6 +392,7 @@ class Desk:
         """No decision about the call is recorded, as far as is known."""
         if isinstance(reason, NoActiveRules | NotFound):
             self._unread = str(reason)
+            self._lost_rules = self._has_no_rules(reason)
         elif isinstance(reason, StoreError | Contended):
             self._cannot_write(str(reason))
         else:
@@ -416,6 +422,10 @@ class Desk:
             return False
         return self._environment not in there
 
+    def _has_no_rules(self, exc: StoreError) -> bool:
+        """Can no call be judged, whatever it is, because there are no rules for any?"""
+        return isinstance(exc, NoActiveRules) or self._is_none(exc)
+
     def _let_go(self, reason: NoActiveRules | NotFound) -> None:
         """Keep no spooled call of an environment without rules: none of them can be judged.
 
@@ -439,11 +449,19 @@ class Desk:
                     self._record_late(decider, waiting)
                 except (Unavailable, InDoubt, Contended, OSError):
                     raise
+                except StoreError as exc:
+                    if self._has_no_rules(exc):
+                        self._lost_rules = True  # the next look lets go of it, as of all others
+                        break
+                    self._set_aside(waiting)
                 except Exception:
-                    kept = self._spool.set_aside(waiting)
-                    log.exception("a spooled call cannot be recorded; it is kept in `%s`", kept)
+                    self._set_aside(waiting)
                 if not self._calls.empty() or self._stopping.is_set():
                     break
+
+    def _set_aside(self, waiting: Waiting) -> None:
+        kept = self._spool.set_aside(waiting)
+        log.exception("a spooled call cannot be recorded; it is kept in `%s`", kept)
 
     @contextmanager
     def _at_the_spool(self) -> Iterator[None]:

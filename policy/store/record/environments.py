@@ -127,7 +127,7 @@ def activate(
 
 
 class RuleSetChanged(Conflict):
-    """Another rule set was activated since the decision was made: decide again under it."""
+    """The active rule set is not the one that the decision was made by: decide again under it."""
 
     def __init__(self, environment: str) -> None:
         super().__init__(
@@ -153,9 +153,8 @@ class ActivationChanged(Conflict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActiveRuleSet:
-    """The rule set that decides in an environment, and the activation that made it so."""
+    """The rule set that decides in an environment."""
 
-    activation: int
     name: str
     digest: str
     canonical: str
@@ -167,14 +166,14 @@ class ActiveRuleSet:
 
 
 _NEWEST_ACTIVATION: Final = (
-    "SELECT a.id, r.name, r.digest FROM activations a"
+    "SELECT r.name, r.digest FROM activations a"
     " JOIN environments e ON e.id = a.environment_id JOIN rule_sets r ON r.id = a.rule_set_id"
     " WHERE e.name = ? ORDER BY a.id DESC LIMIT 1"
 )
 
 
-def active(connection: Connection, name: str, *, unless: int | None = None) -> ActiveRuleSet | None:
-    """What is active; None where it is still the one of activation `unless`.
+def active(connection: Connection, name: str, *, unless: str = "") -> ActiveRuleSet | None:
+    """What is active; None where it still is the one with digest `unless`.
 
     Raises NotFound, and NoActiveRules where nothing was activated yet.
     """
@@ -182,13 +181,13 @@ def active(connection: Connection, name: str, *, unless: int | None = None) -> A
     if not found:
         environment(connection, name)
         raise NoActiveRules(name)
-    ((activation, rule_set, digest),) = found
-    if activation == unless:
+    ((rule_set, digest),) = found
+    if digest == unless:
         return None
     text = connection.execute(
         select(RULE_SETS.c.canonical).where(RULE_SETS.c.digest == digest)
     ).scalar_one()
-    return ActiveRuleSet(activation=activation, name=rule_set, digest=digest, canonical=text)
+    return ActiveRuleSet(name=rule_set, digest=digest, canonical=text)
 
 
 class AskedActive:
@@ -203,10 +202,9 @@ class AskedActive:
         self._asked = bulk.Asked(connection, _NEWEST_ACTIVATION, (name,))
 
     def require(self, digest: str) -> None:
-        """Raises RuleSetChanged where that is another rule set."""
-        for _, _, active_digest in self._asked.rows():
-            if active_digest != digest:
-                raise RuleSetChanged(self._name)
+        """Raises RuleSetChanged where that is another rule set, or none."""
+        if [active_digest for _, active_digest in self._asked.rows()] != [digest]:
+            raise RuleSetChanged(self._name)
 
 
 def require_active(connection: Connection, name: str, *, digest: str) -> None:
