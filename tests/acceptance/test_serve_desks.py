@@ -23,6 +23,7 @@ from policy.manifests import from_dicts
 from policy.server.extender.desk import Desk
 from policy.server.extender.spool import Spool, SpooledCall
 from policy.store import EnvironmentRow, Store
+from policy.store.errors import DamagedRows
 from policy.store.read.face import ReadFace
 from tests.support import serving
 from tests.support.recording import recorder_of
@@ -601,6 +602,46 @@ def test_a_database_that_goes_during_a_look_ends_no_desk(
             serving.activate(other, "kube-1.35", environment="later")
         until(lambda: desk.problem == "", "it stays as it was")
         assert (desk.missing, desk.close(seconds=60)) == (False, True)
+
+
+def test_a_known_refusal_of_a_spooled_call_is_one_line(
+    sqlite_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It says why, where the call is kept, and how it is tried again; a traceback says no more."""
+
+    def damaged(*_: object) -> bool:
+        raise DamagedRows("decision 7 is damaged", help="see `policy audit verify`")
+
+    monkeypatch.setattr(ReadFace, "key_is_taken", damaged)
+    spool = Spool(tmp_path / "spool")
+    spool.add(spooled("prod")).result(60)
+    with Store.open(sqlite_url) as store, recorder_of(store) as recorder:
+        desk = Desk(
+            store,
+            "prod",
+            clock=lambda: serving.NOW_MS,
+            recorder=recorder,
+            spool=spool,
+            poll_seconds=0.05,
+            ending=threading.Event(),
+        )
+        desk.open()
+        until(lambda: spool.depth() == 0, "it stays in the spool")
+        (kept,) = (tmp_path / "spool").iterdir()
+        until(lambda: bool(caplog.records), "the log does not say it")
+        assert desk.close(seconds=60)
+    assert [(one.getMessage(), one.exc_info) for one in caplog.records] == [
+        (
+            f"a spooled call cannot be recorded; it is kept in `{kept}`, and is tried again where"
+            " that is renamed to end in `.calls`: decision 7 is damaged"
+            " (see `policy audit verify`)",
+            None,
+        )
+    ]
+    assert kept.suffix == ".refused"
 
 
 def test_calls_of_an_environment_without_rules_do_not_stay_in_the_spool(

@@ -56,6 +56,11 @@ for certain that none is in time."""
 _DOUBT_SECONDS: Final = 10.0
 """For which it is said that nothing can be recorded, where nothing waits with which to try it."""
 
+_SET_ASIDE: Final = (
+    "a spooled call cannot be recorded; it is kept in `%s`, and is tried again where that is"
+    " renamed to end in `.calls`"
+)
+
 _NEWEST_PART: Final = 0.2
 """Part that the last call has in how long calls are taken to last."""
 
@@ -453,15 +458,13 @@ class Desk:
                     if self._has_no_rules(exc):
                         self._lost_rules = True  # the next look lets go of it, as of all others
                         break
-                    self._set_aside(waiting)
+                    kept = self._spool.set_aside(waiting)
+                    log.error(_SET_ASIDE + ": %s", kept, _in_full(exc))
                 except Exception:
-                    self._set_aside(waiting)
+                    kept = self._spool.set_aside(waiting)
+                    log.exception(_SET_ASIDE, kept)
                 if not self._calls.empty() or self._stopping.is_set():
                     break
-
-    def _set_aside(self, waiting: Waiting) -> None:
-        kept = self._spool.set_aside(waiting)
-        log.exception("a spooled call cannot be recorded; it is kept in `%s`", kept)
 
     @contextmanager
     def _at_the_spool(self) -> Iterator[None]:
@@ -513,6 +516,11 @@ class Desk:
                 failures=("", GONE),
             )
         )
+
+
+def _in_full(exc: StoreError) -> str:
+    """What is wrong, and what to do about it, in one line."""
+    return f"{exc.message} ({exc.help})" if exc.help else exc.message
 
 
 def _unforeseen(exc: Exception) -> str:
