@@ -43,6 +43,11 @@ class Metrics:
         self.spool = Gauge(
             "policy_spool_depth", "Calls that wait to be recorded.", registry=self.registry
         )
+        self.sqlite_log = Gauge(
+            "policy_sqlite_log_bytes",
+            "Of SQLite's log, what cannot be copied into its file because somebody reads.",
+            registry=self.registry,
+        )
         self.state_age = Gauge(
             "policy_state_age_seconds",
             "Since the newest revision of an environment's cluster was written.",

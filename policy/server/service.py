@@ -33,6 +33,8 @@ last of them are for the store, the spool and the traces."""
 _CHECKPOINT_SECONDS: Final = 0.25
 """200 calls a second write about 2,000 pages to SQLite's log within that: half as much as a commit
 would copy, and little enough that a commit does not wait for the disk meanwhile."""
+_LONG_LOG_BYTES: Final = 256 << 20
+"""That cannot be copied, from which on the log says so: long after whatever reads for seconds."""
 
 
 class PolicyService:
@@ -95,7 +97,8 @@ class PolicyService:
 
     async def begin(self) -> None:
         """Listen to the desks, and follow, in the background: once the process listens."""
-        self._keeper.start()
+        if self.store.identity is not None:  # a server has processes of its own for its log
+            self._keeper.start()
         if self.desks.begun:
             await self.desks.connect()
         if self.follower is not None:
@@ -103,17 +106,33 @@ class PolicyService:
 
     def _keep_log_short(self) -> None:
         """Copy the database's log into its file beside the desks, which would wait for it."""
-        problem = ""
+        problem, long = "", False
         while not self.stopping.wait(_CHECKPOINT_SECONDS):
             try:
-                if not self.store.checkpoint():
-                    return
+                left = self.store.checkpoint()
                 problem = ""
+                if left is not None:
+                    self.metrics.sqlite_log.set(left)
+                    long = self._tell_long_log(left, before=long)
             except StoreError as exc:
                 # Commits copy it all the same, only later.
                 if exc.message != problem:
                     log.warning("the database's log could not be copied: %s", exc.message)
                 problem = exc.message
+
+    def _tell_long_log(self, left: int, *, before: bool) -> bool:
+        """Is too much left in the log? Said once, until nothing is. before: was it said?"""
+        if left >= _LONG_LOG_BYTES and not before:
+            log.warning(
+                "%d MiB of the database's log cannot be copied into its file, because a process has"
+                " been reading since before they were written: the log grows until that ends, such"
+                " as an export, a backup, or a transaction that was left open",
+                left >> 20,
+            )
+            return True
+        if before and not left:
+            log.info("the database's log is copied into its file again")
+        return before and left > 0
 
     def stop(self) -> None:
         """From here on it has to end; `close` ends it."""

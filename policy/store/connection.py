@@ -427,8 +427,11 @@ class Database:
 
         return ThreadPoolExecutor(thread_name_prefix="commit")
 
-    def checkpoint(self) -> None:
+    def checkpoint(self) -> int | None:
         """Copy what is in SQLite's log into its file, while others read and write.
+
+        What was written since somebody began to read stays in the log until they end: gives how
+        many bytes that are; None where another process is about to copy it.
 
         A commit that finds the log long does so too, and whoever waits for the commit waits for
         all of it.
@@ -445,7 +448,9 @@ class Database:
             # Once more for what was written meanwhile, which is little: only a log of which all is
             # copied begins anew.
             for _ in range(2):
-                cursor.execute(_CHECKPOINT)
+                busy, pages, copied = cursor.execute(_CHECKPOINT).fetchone()
+            (size,) = cursor.execute("PRAGMA page_size").fetchone()
+            return None if busy else int((pages - copied) * size)
 
     def _writer(self) -> Connection:
         # One step each: other threads write too.

@@ -128,14 +128,14 @@ class Store(Rooms):
         """One item whenever something may have been written, at least every so many seconds."""
         return announcing.news(self._database.url, stop, every=every)
 
-    def checkpoint(self) -> bool:
+    def checkpoint(self) -> int | None:
         """Have SQLite's log copied into its file now, so that hardly any commit has to.
 
-        False on Postgres, which has processes of its own for that. Raises StoreError.
+        The bytes of it that cannot be copied yet, because somebody has been reading since before
+        they were written; None where another process is copying it, and on Postgres, which has
+        processes of its own for that. Raises StoreError.
         """
-        if self._database.is_sqlite:
-            self._database.checkpoint()
-        return self._database.is_sqlite
+        return self._database.checkpoint() if self._database.is_sqlite else None
 
     def sql(
         self,
