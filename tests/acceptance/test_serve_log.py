@@ -88,7 +88,7 @@ def test_a_log_that_a_reader_keeps_long_is_said(tmp_path: Path) -> None:
                     writer.execute(f"INSERT INTO others VALUES (zeroblob({80 * _MIB}))")
                 assert until(lambda: left() > 350 * _MIB)
                 assert said() == (times, times - 1)
-            assert until(lambda: said() == (times, times))
+            assert until(lambda times=times: said() == (times, times))
             assert left() == 0
     assert service.stop() == 0
 
