@@ -45,6 +45,7 @@ def test_what_is_shown_is_kept_by_links() -> None:
         Numbered.DECISION: 6_975_885_065_988_134,
         Numbered.SESSION: 4_875_121_085_325_077,
         Numbered.OBSERVATION: 6_728_967_645_296_327,
+        Numbered.REVISION: 6_037_526_586_173_861,
     }
 
 
