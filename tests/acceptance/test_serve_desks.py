@@ -17,6 +17,7 @@ from typing import Any
 
 import httpx
 import msgspec
+import psycopg
 import pytest
 
 from policy.manifests import from_dicts
@@ -476,6 +477,30 @@ def test_services_that_share_a_spool_record_its_calls_once(
     with Store.open(database_url) as store:
         found = sorted(row.preemptor for row in store.read.decisions("default", limit=100))
         assert found == sorted(f"shop/high-{number}" for number in range(40))
+        assert store.ledger.verify().ok
+
+
+def test_a_call_whose_commit_waits_is_recorded_once_by_services_that_share_a_spool(
+    postgres_template: str, make_postgres: Callable[[str | None], str], tmp_path: Path
+) -> None:
+    """One waits for a lock with it, as of `VACUUM FULL`; the other one finds it in the spool."""
+    url = a_cluster(make_postgres(postgres_template))
+    folder = tmp_path / "policy-spool"
+    with served(url, tmp_path, "--deadline", 1) as one, served(url, tmp_path) as another:
+        one.ready()
+        another.ready()
+        assert one.preempt(a_call("before")) == {"n0": ["uid-low"]}
+        with psycopg.connect(url) as lock:
+            lock.execute("LOCK TABLE victims IN ACCESS EXCLUSIVE MODE")
+            assert one.preempt(a_call("high")) == {"n0": ["uid-low"]}
+            assert len(list(folder.iterdir())) == 1
+            time.sleep(3)  # the other one looks at the spool meanwhile
+        until(lambda: list(folder.iterdir()) == [], "it stays in the spool")
+        assert (one.stop(), another.stop()) == (0, 0)
+        assert "Traceback" not in one.log.read_text() + another.log.read_text()
+    with Store.open(url) as store:
+        found = [row.preemptor for row in store.read.decisions("default")]
+        assert found == ["shop/high", "shop/before"]
         assert store.ledger.verify().ok
 
 

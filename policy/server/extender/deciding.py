@@ -66,6 +66,7 @@ class WaitingRequest:
     reopen: Callable[[], None] = lambda: None
     hold: Callable[[], bool] = lambda: False  #: may it wait for a newer state?
     once: WriteKey | None = None  #: under which one process records it; None where no other has it
+    in_doubt: bool = False  #: may it be in the record in another way, `DECIDED_IN_TIME`?
     trace: Trace = UNTRACED
 
 
@@ -352,6 +353,7 @@ class Decider:
                 at_ms=self._clock(),
                 served=served,
                 once=question.once,
+                unless_decided=DECIDED_IN_TIME if question.in_doubt else (),
                 waiting=self._waiting(),
                 awaited=self._awaited(rules, made),
             ),
@@ -433,6 +435,8 @@ class _Attempt:
 
 GONE: Final = "the pod is gone"
 """Why a scheduler that is obeyed was not answered what was decided."""
+DECIDED_IN_TIME: Final = ("", GONE)
+"""Failures that calls are recorded with whose decision was made before they were given up."""
 _UNKNOWN: Final = frozenset({messages.UNKNOWN_NODE, messages.UNKNOWN_VICTIM})
 
 

@@ -26,7 +26,7 @@ from policy.scheduling.state import Contended, State, StateMoved
 from policy.server.extender.brought import BodyNeeded
 from policy.server.extender.call import PreemptCall, Said
 from policy.server.extender.deciding import (
-    GONE,
+    DECIDED_IN_TIME,
     Answered,
     Decider,
     Held,
@@ -493,6 +493,7 @@ class Desk:
                     effective=False,
                     served=lambda _, taken: _late(call, request, taken),
                     once=waiting.key,
+                    in_doubt=call.doubtful,
                 )
                 decider.record_late(question)
                 self._can_write()
@@ -503,7 +504,10 @@ class Desk:
         self._spool.done(waiting)
 
     def _is_recorded(self, waiting: Waiting, request_digest: str) -> bool:
-        """Need a spooled call not be decided? `record_late` knows better, but only afterwards."""
+        """Need a spooled call not be decided? `record_late` knows better, but only afterwards.
+
+        Another process may just be committing it.
+        """
         call, read = waiting.call, self._store.read
         return read.key_is_taken(waiting.key) or (
             call.doubtful
@@ -513,7 +517,7 @@ class Desk:
                 mode=call.mode,
                 caller=call.caller,
                 arrived_ms=call.arrived_ms,
-                failures=("", GONE),
+                failures=DECIDED_IN_TIME,
             )
         )
 

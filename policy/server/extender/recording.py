@@ -286,6 +286,7 @@ class _Writer:
             origin=Origin.EXTENDER,
             claim=partial(self._claim, calls),
             once=first.once,
+            unless_decided=first.unless_decided,
         )
 
     def _claim(self, calls: list[int]) -> Callable[[], None]:

@@ -9,8 +9,10 @@ Each call is recorded once, though processes that share the folder may record it
 and one may be killed when a call is recorded and still in its file. Why that holds: the call has a
 key (`Waiting.key`), which is taken in the transaction that records it. So of several transactions
 one is committed, and the call is in the record exactly if its key is taken. What a call says is no
-key: several may be alike, in the same millisecond. Keys are known for a day: where a process was
-killed at that instant, another one has to look at the folder by then.
+key: several may be alike, in the same millisecond. One whose decision may be in a commit that is
+still under way is looked for in the record in the same transaction, behind the lock that the commit
+holds. Keys are known for a day: where a process was killed at that instant, another one has to look
+at the folder by then.
 """
 
 from __future__ import annotations

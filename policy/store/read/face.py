@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         runs,
         tables,
     )
-    from policy.store.record import environments, keys, schedulers, sessions, simulating
+    from policy.store.record import calls, environments, keys, schedulers, sessions, simulating
 else:  # a list of decisions should not wait for what reads sessions, reports or observations
     identities = lazy.Functions("policy.store.cluster_identity")
     kept = lazy.Functions("policy.store.kept")
@@ -41,6 +41,7 @@ else:  # a list of decisions should not wait for what reads sessions, reports or
     rule_counts = lazy.Functions("policy.store.read.rule_counts")
     runs = lazy.Functions("policy.store.read.runs")
     tables = lazy.Functions("policy.store.read.tables")
+    calls = lazy.Functions("policy.store.record.calls")
     environments = lazy.Functions("policy.store.record.environments")
     keys = lazy.Functions("policy.store.record.keys")
     schedulers = lazy.Functions("policy.store.record.schedulers")
@@ -63,7 +64,7 @@ class ReadFace(Face):
     outcomes_of = reads(outcomes.outcomes_of)
     outcomes_of_sessions = reads(outcomes.outcomes_of_sessions)
     outcomes_at = reads(outcomes.outcomes_at)
-    call_decided = reads(queries.call_decided)
+    call_decided = reads(calls.call_decided)
     rule_set = reads(queries.rule_set)
     kept_simulations = reads(kept.kept_simulations)
     real_clusters = reads(kept.real_clusters)

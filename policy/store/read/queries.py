@@ -550,33 +550,6 @@ def _served(call: Mapping[str, Any]) -> ServedCall:
     return msgspec.convert(values, prepared(ServedCall))
 
 
-def call_decided(
-    connection: Connection,
-    request_digest: str,
-    *,
-    environment: str,
-    mode: str,
-    caller: str,
-    arrived_ms: int,
-    failures: Sequence[str],
-) -> bool:
-    """Is such a call of a scheduler in the record, with one of these failures?"""
-    c = EXTENDER_CALLS.c
-    query = (
-        select(c.decision_id)
-        .join(CYCLES, CYCLES.c.id == c.decision_id)
-        .where(
-            c.arrived_ms == arrived_ms,
-            c.request_digest == request_digest,
-            c.mode == mode,
-            c.caller == caller,
-            c.failure.in_(failures),
-            CYCLES.c.environment == environment,
-        )
-    )
-    return connection.execute(query.limit(1)).first() is not None
-
-
 def rule_set(connection: Connection, wanted: str) -> str:
     """Canonical text of a rule set by (the beginning of) its digest.
 

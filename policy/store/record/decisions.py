@@ -21,13 +21,14 @@ from policy.decision.model import Decision
 from policy.decision.record import DecisionRecord, Keep, record_of, values_of
 from policy.store import bulk, identity, rows
 from policy.store.decision_rows import DecisionPlace, rows_of
-from policy.store.errors import StoreError
+from policy.store.errors import AlreadyWritten, StoreError
 from policy.store.ledger import entries
 from policy.store.model.decisions import Origin, QueueInfo, Recorded, ServedCall
 from policy.store.model.sessions import RecordedSession
 from policy.store.model.state import Cause
 from policy.store.record import environments, keys, rule_sets, sessions
 from policy.store.record.basis import Basis
+from policy.store.record.calls import call_decided
 from policy.store.record.groups import as_group_record
 from policy.store.record.keys import WriteKey
 from policy.store.record.rule_sets import AnyRuleSet, RuleSetText
@@ -124,6 +125,7 @@ def record_group(
     origin: Origin = Origin.DECIDED,
     claim: Callable[[], Callable[[], None]] | None = None,
     once: WriteKey | None = None,
+    unless_decided: Sequence[str] = (),
 ) -> list[Recorded]:
     """Keep decisions that follow one another, all or none of them; see `record`.
 
@@ -131,7 +133,9 @@ def record_group(
     the revision may be another one that others have written. claim: called when all is ready to be
     written; what it gives is called before that is committed. What either raises takes everything
     back. once: what the decisions are recorded under, so that no other process records them, too;
-    raises AlreadyWritten where one did.
+    raises AlreadyWritten where one did. unless_decided: raises it, too, where the call of the first
+    decision is in the record with one of these failures; a transaction that may just be writing it
+    is waited for.
     """
     if not decided:
         return []
@@ -139,6 +143,8 @@ def record_group(
         keys.write_once(connection, once, at_ms=decided[0].at_ms)
     with bulk.together(connection):
         head = lock_head(connection, cluster)
+        if unless_decided:
+            _require_undecided(connection, environment, decided[0], failures=unless_decided)
         basis = Basis.newest(
             head, expected_revision=expected_revision, expected_digest=expected_digest
         )
@@ -169,6 +175,23 @@ def record_group(
         if claimed is not None:
             claimed()
     return recorded
+
+
+def _require_undecided(
+    connection: Connection, environment: str, one: DecidedPod, *, failures: Sequence[str]
+) -> None:
+    """Raises AlreadyWritten where the call is in the record with one of these failures."""
+    call = one.served
+    if call is not None and call_decided(
+        connection,
+        call.request_digest,
+        environment=environment,
+        mode=call.mode.value,
+        caller=call.caller,
+        arrived_ms=call.arrived_ms,
+        failures=failures,
+    ):
+        raise AlreadyWritten("the call was decided in time")
 
 
 def record_hypothetical(
