@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Match
 
 from policy.server import health
 from policy.server.config import LOOPBACK
@@ -45,7 +46,7 @@ def build(service: PolicyService, access: Access) -> Starlette:
 
     async def refused(request: Request, exc: Exception) -> Response:
         assert isinstance(exc, HTTPException)
-        failure = _refusal(request, exc)
+        failure = _refusal(request, exc, routes=[*app.routes, *for_people.routes])
         if _for_a_person(request):
             answer = await in_thread(_as_page, service, access, request, failure)
         else:
@@ -71,7 +72,8 @@ def build(service: PolicyService, access: Access) -> Starlette:
     app.router.redirect_slashes = False
     # What these import takes a fifth of the start of a process, and many processes are called by
     # schedulers alone.
-    app.router.default = Later(lambda: _for_people(service, access))
+    for_people = Later(lambda: _for_people(service, access))
+    app.router.default = for_people
     return app
 
 
@@ -93,12 +95,22 @@ def _store_failed(_: Request, exc: Exception) -> Response:
     return problem(of_store(exc))
 
 
-def _refusal(request: Request, exc: HTTPException) -> Failure:
+_API_HELP: Final = (
+    "the page /api lists the addresses of the API, and /api/v1/openapi.json describes them"
+)
+
+
+def _refusal(request: Request, exc: HTTPException, *, routes: Sequence[BaseRoute]) -> Failure:
+    """routes: all that there are."""
     if exc.status_code == 405:
         return Failure(405, "bad-request", f"`{request.method}` is not possible here")
     path = request.url.path
     without = path.rstrip("/")
-    told = f"addresses have no slash at their end: {without}" if path != without else ""
+    raw: bytes = request.scope["raw_path"]
+    other = {**request.scope, "path": without, "raw_path": raw.rstrip(b"/")}
+    told = _API_HELP if part_of(path) == "api" else ""
+    if path != without and any(route.matches(other)[0] is not Match.NONE for route in routes):
+        told = f"addresses have no slash at their end: {without}"
     return Failure(exc.status_code, "not-found", "there is no such page", help=told)
 
 

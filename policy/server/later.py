@@ -22,6 +22,13 @@ class Later:
         self._make = make
         self._making: asyncio.Future[Router] | None = None
 
+    @property
+    def routes(self) -> Sequence[BaseRoute]:
+        """Those that are made by now."""
+        making = self._making
+        made = making is not None and making.done() and not _failed(making)
+        return making.result().routes if making is not None and made else ()
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._making is None or _failed(self._making):
             self._making = asyncio.ensure_future(in_thread(self._made))

@@ -121,6 +121,29 @@ def test_a_compressed_body_is_refused(service: Serving) -> None:
     assert (problem(found[0]), found[1].status_code) == ((415, "bad-request", said), 200)
 
 
+def test_the_help_of_an_address_names_one_that_there_is(service: Serving) -> None:
+    """One without the slash where that is the mistake, else where those of the API are listed."""
+    listed = "the page /api lists the addresses of the API, and /api/v1/openapi.json describes them"
+    paths = {
+        "/api/v1": listed,
+        "/api/v1/": listed,
+        "/api/v1/nothing/": listed,
+        "/api/v1/problems": listed,
+        "/api/v2/decisions": listed,
+        "/api/v1/decisions/": "addresses have no slash at their end: /api/v1/decisions",
+        "/api/v1/openapi.json/": "addresses have no slash at their end: /api/v1/openapi.json",
+        "/healthz/": "addresses have no slash at their end: /healthz",
+        "/nothing/": None,
+    }
+    found = {}
+    for path in paths:
+        answer = service.get(path)
+        found[path] = answer.json().get("help") if answer.status_code == 404 else answer
+    assert found == paths
+    named = ("/api", "/api/v1/openapi.json", "/api/v1/decisions", "/healthz")
+    assert {path: service.get(path).status_code for path in named} == dict.fromkeys(named, 200)
+
+
 def test_what_is_not_there_is_not_found(service: Serving) -> None:
     """An unknown number is no sign of a record that was changed."""
     found = [
