@@ -62,6 +62,10 @@ def by_key(objects):
 def store(database_url):
     with Store.open(database_url) as opened:
         opened.record.import_objects("default", a_cluster(), at_ms=NOW - 1000, source="dump.json")
+        opened.record.create_environment("prod", "default", at_ms=NOW - 900, actor="ann")
+        opened.record.activate(
+            "prod", rules=BY_HAND, reason="test", source="test", at_ms=NOW - 800, actor="ann"
+        )
         yield opened
 
 
