@@ -132,7 +132,7 @@ def test_nominations_are_chosen_by_pod_node_and_cluster(store, database_url):
 
 
 def test_nominations_are_read_page_by_page_and_of_some_namespaces(store):
-    """Two of one revision are told apart; a namespace is none whose name begins as another's."""
+    """Nominations of one revision are read one by one; namespace `a` does not include `a-b`."""
     pods = ("a/x", "a-b/x", "b/y")
     imported(store, a_node("n1"), *(a_pod(pod, nominated="n1") for pod in pods))
     imported(store, a_pod("a/z", nominated="n1"))

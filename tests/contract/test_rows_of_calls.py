@@ -473,7 +473,7 @@ def test_rules_that_remember_do_not_wait_for_refusals(
     decider: MakeDecider,
     tmp_path: Path,
 ) -> None:
-    """Who was refused has evicted nobody: the figures are the same with it and without."""
+    """A refused call evicts no pod, so the figures of the past stay the same."""
     with Store.open(make_postgres(postgres_template)) as opened:
         store = filled(opened)
         by_rules_that_remember(store, tmp_path)
