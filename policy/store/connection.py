@@ -126,13 +126,15 @@ def make_engine(
     checked: bool = False,
     migrating: bool = False,
     repeating: bool = False,
+    planned_once: bool = False,
     file: SqliteFile | None = None,
 ) -> Engine:
     """An engine whose connections carry the settings above; nothing is connected yet.
 
     checked: the file was there for another process; whether it is now, a connection will tell.
     migrating: for schema work, where SQLAlchemy reads the catalogue and wants JSON parsed.
-    repeating: the same statements come again and again, with few values each.
+    repeating: the same statements come again and again. planned_once: with few values each, for
+    which one plan is as good as another.
     file: that of `url`, where others are to know which one is opened.
     """
     if url.get_backend_name() == "sqlite":
@@ -141,7 +143,11 @@ def make_engine(
         file = file or SqliteFile(url.database or "", create=create)
         return _sqlite_engine(url, file, read_only=read_only)
     return _postgres_engine(
-        url, read_only=read_only, json_as_text=not migrating, repeating=repeating
+        url,
+        read_only=read_only,
+        json_as_text=not migrating,
+        repeating=repeating,
+        planned_once=planned_once,
     )
 
 
@@ -222,7 +228,9 @@ def postgres_options(url: URL) -> dict[str, Any]:
     return {name: value for name, value in _POSTGRES.items() if name not in url.query}
 
 
-def _postgres_engine(url: URL, *, read_only: bool, json_as_text: bool, repeating: bool) -> Engine:
+def _postgres_engine(
+    url: URL, *, read_only: bool, json_as_text: bool, repeating: bool, planned_once: bool
+) -> Engine:
     from psycopg.types.string import TextLoader
 
     from policy.store.numeric import NumericLoader
@@ -247,9 +255,10 @@ def _postgres_engine(url: URL, *, read_only: bool, json_as_text: bool, repeating
             # JSON stays the text that was stored: its bytes are hashed.
             connection.adapters.register_loader("json", TextLoader)
         if repeating:
-            # Planned once, and not anew for the values of each time as long as that looks cheaper:
-            # to plan these takes as long as to carry them out.
             connection.prepare_threshold = 0
+        if planned_once:
+            # And not anew for the values of each time as long as that looks cheaper: to plan these
+            # takes as long as to carry them out.
             connection.execute("SET plan_cache_mode = force_generic_plan")
         if read_only:
             connection.execute("SET default_transaction_read_only = on")
@@ -316,6 +325,7 @@ class Database:
         create: bool = True,
         checked: bool = False,
         repeating: bool = False,
+        planned_once: bool = False,
         identity: FileIdentity | None = None,
     ) -> None:
         """As of `make_engine`. identity: of the file, as of `SqliteFile`."""
@@ -328,8 +338,10 @@ class Database:
             create=create,
             checked=checked,
             repeating=repeating,
+            planned_once=planned_once,
             file=self._file,
         )
+        self._repeating = repeating
         self._writers = self.engine.execution_options(writes=True)
         self._idle: list[Connection] = []  # a connection that wrote, kept for who writes next
 
@@ -360,6 +372,9 @@ class Database:
         """One consistent view of the database for the length of the block."""
         with translated(self.url), self.connect() as connection:
             yield connection
+            if self._repeating:
+                # At a rollback Postgres' driver lets go of all statements that it has prepared.
+                connection.commit()
 
     @contextmanager
     def writing(self, *, together: bool = False) -> Iterator[Connection]:

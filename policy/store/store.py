@@ -84,17 +84,22 @@ class Store(Rooms):
 
     @classmethod
     def opened_elsewhere(
-        cls, url: str, *, identity: FileIdentity | None = None, repeating: bool = False
+        cls, url: str, *, identity: FileIdentity | None = None, planned_once: bool = False
     ) -> Self:
         """A database that another process has opened, and with it checked: not connected yet.
 
-        identity: that of the other process, so that both have the same file. repeating: the same
-        statements come again and again, with few values each. Raises StoreError for a name that is
-        none.
+        The same statements come again and again. identity: that of the other process, so that both
+        have the same file. planned_once: with few values each, for which one plan is as good as
+        another. Raises StoreError for a name that is none.
         """
         return cls(
             Database(
-                parse_url(url), create=False, checked=True, repeating=repeating, identity=identity
+                parse_url(url),
+                create=False,
+                checked=True,
+                repeating=True,
+                planned_once=planned_once,
+                identity=identity,
             )
         )
 

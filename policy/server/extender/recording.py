@@ -89,7 +89,7 @@ def work(to_desks: socket.socket) -> bool:
         return True
     begin = first[0]
     assert isinstance(begin, Begin)
-    store = Store.opened_elsewhere(begin.db, identity=begin.identity, repeating=True)
+    store = Store.opened_elsewhere(begin.db, identity=begin.identity, planned_once=True)
     _ = store.record  # is imported where it is first asked for
     with suppress(StoreError):  # what is to be recorded first will tell what is amiss
         store.connect()
