@@ -10,6 +10,7 @@ from policy.cluster.snapshot import Snapshot
 from policy.decision.groups import GroupDecision
 from policy.decision.model import Decision
 from policy.decision.record import record_of
+from policy.preemption.tally import Tally
 from policy.rules.ruleset import RuleSet
 from policy.scheduling.state import State, StateDelta, StateLost, StateMoved
 from policy.store.errors import NotFound, StaleRevision
@@ -122,9 +123,28 @@ class StoreJournal:
             )
         return self._batch_rules.newest()
 
-    def history(self, rules: RuleSet, *, now_ms: int) -> HistoryFigures | None:
+    def history(
+        self, rules: RuleSet, *, now_ms: int, under_way: Sequence[tuple[int, Decision]] = ()
+    ) -> HistoryFigures | None:
+        """The figures that the rules read; None where they read none.
+
+        under_way: decisions that are on their way into the record, each with the revision that it
+        makes. They count, whether or not they are there by now.
+        """
         needs = rules.history_needs
-        return self._store.read.history(self._cluster, needs, now_ms=now_ms) if needs else None
+        if not needs:
+            return None
+        if not under_way:
+            return self._store.read.history(self._cluster, needs, now_ms=now_ms)
+        with self._store.reading() as rooms:
+            head = rooms.state.head_revision(self._cluster)
+            recorded = rooms.read.history(self._cluster, needs, now_ms=now_ms)
+        # Where that revision is somebody else's, those under way fail, and what counted them, too.
+        coming = Tally()
+        for revision, decision in under_way:
+            if revision > head:
+                coming.note(decision)
+        return coming.added_to(recorded, needs, now_ms=now_ms)
 
     def record(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import replace
@@ -19,7 +19,6 @@ from policy.audit.replay import replay_all
 from policy.cluster.objects import Pod
 from policy.rules import RuleSet
 from policy.scheduling.state import StateMoved
-from policy.server.extender import recording
 from policy.server.extender.call import GivenUp, PreemptCall
 from policy.server.extender.deciding import (
     Answered,
@@ -35,6 +34,7 @@ from policy.server.extender.wire import read_preempt
 from policy.store import Cause, Store
 from policy.store.errors import AlreadyWritten, StoreError
 from policy.store.model.decisions import CallAnswer, CallMode, Recorded
+from policy.store.read.history import Moment
 from policy.store.record.keys import WriteKey
 from tests.support.builders import NOW_MS, a_node, a_pod, objects
 from tests.support.commits import fail_commit_of, slow_commit_of
@@ -344,6 +344,14 @@ def test_a_transaction_has_the_calls_of_one_caller(store: Store, decider: MakeDe
     in_order(store, decisions=6)
 
 
+def test_a_pod_that_asks_again_shares_a_transaction(store: Store, decider: MakeDecider) -> None:
+    """Before it is answered, known to the state or brought: it is given the same again."""
+    asked = (0, 8, 8, 0, 8)
+    found = [choice(recorded(decided)) for decided in sent(decider(store), calls(*asked))]
+    assert found == [(f"default/w{i}", {0: "n0", 8: "n1"}[i]) for i in asked]
+    in_order(store, decisions=5)
+
+
 def test_what_nobody_can_claim_any_more_is_not_recorded(store: Store) -> None:
     """The process that decides ends while a row is written: the other one writes nothing more."""
     reached, ended = threading.Event(), threading.Event()
@@ -434,6 +442,14 @@ kind: PreemptionRules
 metadata: {name: remembering}
 extends: kube-1.36
 spec:
+  eligibility:
+    insert:
+      - at: start
+        rule:
+          id: preempts-too-often
+          when: history.namespacePreemptions(preemptor.namespace, duration('1h')) >= 9
+          verdict: deny
+          reason: the namespace preempted nine times
   victims:
     forbid:
       insert:
@@ -442,49 +458,98 @@ spec:
             id: lost-one
             when: >-
               history.namespacePreemptedCount(victim.namespace, duration('1h')) >= 2
+              || history.preemptedCount(victim.workload, duration('1h')) > 0
+                && history.secondsSinceLastPreempted(victim.workload) > 60
             reason: the namespace lost two pods
 """
 
 
-def by_rules_that_remember(store: Store, folder: Path) -> None:
+def by_rules_that_remember(store: Store, folder: Path) -> RuleSet:
     file = folder / "remembering.yaml"
     file.write_text(REMEMBERING)
+    rules = RuleSet.load(file)
     options = {"at_ms": NOW_MS, "actor": "ann", "reason": "test", "source": "remembering"}
-    store.record.activate("prod", rules=RuleSet.load(file), **options)
+    store.record.activate("prod", rules=rules, **options)
+    return rules
 
 
-def test_rules_that_remember_wait_for_preemptions(
-    store: Store, decider: MakeDecider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each is in the record before the next call is decided, however far apart rows are else."""
-    by_rules_that_remember(store, tmp_path)
-    desk = decider(store)
-    with monkeypatch.context() as patched:
-        for name in ("_APART", "_FAR_APART"):
-            patched.setattr(recording, name, 600.0)
-        found = [recorded(one).decision.node for one in sent(desk, calls(0, 1))]
-    assert [*found, *chosen(desk.decide(calls(2)[0])).values()] == ["n0", "n1", None]
-    in_order(store, decisions=3)
+def remembered(store: Store, rules: RuleSet) -> list[Mapping[str, Mapping[str, int]]]:
+    """The figures that each decision read, which are those of the record just before it."""
+    found = []
+    for number in store.read.decision_ids("default"):
+        stored = store.read.decision(number)
+        history = stored.record.history
+        assert history is not None
+        moment = Moment(decision_id=number, base_revision=stored.row.base_revision)
+        assert history == store.read.history(
+            "default", rules.history_needs, now_ms=stored.record.now_ms, before=moment
+        )
+        found.append(history)
+    return found
 
 
-def test_rules_that_remember_do_not_wait_for_refusals(
+def test_rules_that_remember_wait_for_no_commit(
     make_postgres: Callable[[str], str],
     postgres_template: str,
     decider: MakeDecider,
     tmp_path: Path,
 ) -> None:
-    """A refused call evicts no pod, so the figures of the past stay the same."""
+    """What is under way counts as if it were in the record."""
     with Store.open(make_postgres(postgres_template)) as opened:
         store = filled(opened)
-        by_rules_that_remember(store, tmp_path)
-        slow_commit_of(store, "default/w2")
+        rules = by_rules_that_remember(store, tmp_path)
+        slow_commit_of(store, "default/w0")
         desk = decider(store)
-        *_, refused = sent(desk, calls(0, 1, 2))
-        (after,) = sent(desk, calls(3))
-        assert isinstance(refused, Future)
-        assert not refused.done()
-        assert chosen(refused, after) == {"default/w2": None, "default/w3": None}
+        first, *others = sent(desk, calls(0, 1, 2, 3))
+        assert isinstance(first, Future)
+        assert not first.done()
+        nodes = {"default/w0": "n0", "default/w1": "n1", "default/w2": None, "default/w3": None}
+        assert chosen(first, *others) == nodes
+        lost = [figures["namespacePreemptedCount/3600"] for figures in remembered(store, rules)]
+        assert lost == [{}, {"default": 1}, {"default": 2}, {"default": 2}]
         in_order(store, decisions=4)
+
+
+def test_rules_that_remember_count_what_is_committed_meanwhile_once(
+    store: Store, tmp_path: Path
+) -> None:
+    """It is in the record before that is known where the next call is decided."""
+    rules = by_rules_that_remember(store, tmp_path)
+    with recorder_of(store) as recorder:
+        told: list[tuple[Future[Recorded], Recorded]] = []
+
+        class Late(Recorder):
+            def __init__(self) -> None:
+                """It records by the other one, and says so when it is asked to."""
+
+            def record(self, call: DecidedCall, *, claim: Callable[[], None]) -> Future[Recorded]:
+                commit: Future[Recorded] = Future()
+                told.append((commit, recorder.record(call, claim=claim).result()))
+                return commit
+
+        desk = Decider(store, "prod", clock=lambda: NOW_MS, recorder=Late())
+        decided = sent(desk, calls(0, 1, 2))
+        for commit, done in told:
+            commit.set_result(done)
+        assert chosen(*decided) == {"default/w0": "n0", "default/w1": "n1", "default/w2": None}
+    remembered(store, rules)
+    in_order(store, decisions=3)
+
+
+def test_rules_that_remember_forget_what_is_taken_back(
+    store: Store, decider: MakeDecider, tmp_path: Path
+) -> None:
+    """What counted it is decided again."""
+    rules = by_rules_that_remember(store, tmp_path)
+    fail_commit_of(store, "default/w0")
+    desk = decider(store)
+    failing, *after = sent(desk, calls(0, 1, 2))
+    with pytest.raises(StoreError, match=r"(?i)foreign key"):
+        recorded(failing)
+    given = chosen_at_last(desk, calls(1, 2), after)
+    assert sorted(map(str, given.values())) == ["n0", "n1"]
+    remembered(store, rules)
+    in_order(store, decisions=2)
 
 
 def give_up() -> None:

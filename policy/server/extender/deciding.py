@@ -228,7 +228,7 @@ class Decider:
         """
         self.see_off()
         self._take_rules()
-        if self._rules is None or any(self._awaited(self._rules, m) for m in self._tracker.waiting):
+        if self._rules is None:
             self._tracker.settle()
         attempt = _Attempt(question)
         try:
@@ -244,15 +244,6 @@ class Decider:
             return NotDecidable(question=question, reason=exc)
         return attempt.answered if attempt.sent else attempt.refused
 
-    @staticmethod
-    def _awaited(rules: RuleSet, made: Proposal[Decision]) -> bool:
-        """Has a decision to be in the record before the next one is made?
-
-        Figures of the past are read from there, with all preemptions in it.
-        """
-        preempts = made.result.outcome is Outcome.PREEMPT and bool(made.changes)
-        return preempts and bool(rules.history_needs)
-
     def _take_rules(self) -> None:
         # What is recorded is checked against the active rules in its own transaction: only where
         # these are others by now they are read again.
@@ -260,6 +251,13 @@ class Decider:
             self._rules_moved = False
             self._rules = None
         self._rules = self._rules or self._journal.active_rules()
+
+    @property
+    def _under_way(self) -> list[tuple[int, Decision]]:
+        """What is carried out as soon as it is recorded, each with the revision that it makes."""
+        return [
+            (made.state.revision + 1, made.result) for made in self._tracker.waiting if made.changes
+        ]
 
     def _preemptor(self, attempt: _Attempt, snapshot: Snapshot) -> list[Change]:
         request = attempt.question.request
@@ -288,7 +286,7 @@ class Decider:
         rules = self._rules
         assert rules is not None  # an environment of a desk has active rules
         now_ms, began_ns = self._clock(), time.time_ns()
-        history = self._journal.history(rules, now_ms=now_ms)
+        history = self._journal.history(rules, now_ms=now_ms, under_way=self._under_way)
 
         def decided(base: State) -> Decision:
             return decide(base.snapshot, rules, request.key, offer=request.offer, by_class=True)
@@ -355,7 +353,6 @@ class Decider:
                 once=question.once,
                 unless_decided=DECIDED_IN_TIME if question.in_doubt else (),
                 waiting=self._waiting(),
-                awaited=self._awaited(rules, made),
             ),
             claim=question.claim,
         )

@@ -47,7 +47,6 @@ class DecidedCall(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     once: WriteKey | None  #: under which one process records it; None where no other has the call
     unless_decided: tuple[str, ...]  #: not where it is in the record with one of these failures
     waiting: int  #: calls that wait for their decision
-    awaited: bool  #: is no other one made before this is recorded?
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -192,7 +192,6 @@ class _Writer:
         self._to_desks = to_desks
         self._waiting: deque[_Sent] = deque()
         self._changed = threading.Condition()  #: is there something that waits, or the end?
-        self._awaited = threading.Event()  #: is one of them not to wait for others?
         self._ending = False
         self._begun = 0.0  #: when the last transaction began
         self._granted = False  #: were the calls claimed, so that all that is left is the commit?
@@ -205,8 +204,6 @@ class _Writer:
         with self._changed:
             self._waiting.append(_Sent(number, call))
             self._changed.notify()
-        if call.awaited:
-            self._awaited.set()
 
     def end(self) -> None:
         """End when nothing waits any more."""
@@ -230,8 +227,7 @@ class _Writer:
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._ending)
         apart = _APART + (_FAR_APART - _APART) * min(1.0, self._behind / _MANY)
-        self._awaited.wait(max(0.0, self._begun + apart - time.monotonic()))
-        self._awaited.clear()
+        time.sleep(max(0.0, self._begun + apart - time.monotonic()))
         self._begun = time.monotonic()
         with self._changed:
             shared = self._waiting[0].shares if self._waiting else None
