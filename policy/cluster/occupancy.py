@@ -52,14 +52,13 @@ class Occupancy:
         if not delta.rows.size:
             return self
         width = len(after.pools.resources)
-        if (
-            width == self.requested.shape[1]
-            and before.requests(self.rules) is after.requests(self.rules)
-            and (delta.old_node == delta.new_node).all()
-        ):
-            return self  # a matrix in which nothing changed is the same array
-        requested, pods = widen(self.requested, width).copy(), self.pods.copy()
         old, new = (widen(s.requests(self.rules), width) for s in (before, after))
+        if width == self.requested.shape[1] and np.array_equal(delta.old_node, delta.new_node):
+            # A matrix in which nothing changed is the same array.
+            there = delta.rows[delta.new_node >= 0]
+            if old is new or np.array_equal(old[there], new[there]):
+                return self
+        requested, pods = widen(self.requested, width).copy(), self.pods.copy()
         if delta.rows.size <= _FEW:
             moves = zip(
                 delta.rows.tolist(), delta.old_node.tolist(), delta.new_node.tolist(), strict=True
@@ -146,19 +145,19 @@ class PodsByNode:
         if delta.nodes_changed and after.nodes.names != before.nodes.names:
             return None
         # A pod that waited before and waits now has no place in the order.
-        if not np.count_nonzero((delta.old_node >= 0) | (delta.new_node >= 0)):
+        placed = (delta.old_node >= 0) | (delta.new_node >= 0)
+        if not np.count_nonzero(placed):
             return self
-        known = delta.rows[: delta.rows.size - delta.added]
         if self.comparable and np.array_equal(delta.old_node, delta.new_node):
             # What is new here waits, and leaves the others' places as they are.
+            there = delta.rows[placed]
             if self.reads is not None and all(
-                map(partial(_same_in, known), self.reads(before), self.reads(after))
+                map(partial(_same_in, there), self.reads(before), self.reads(after))
             ):
                 return self
-            if not delta.added:
-                same = zip(self.keys(before, known), self.keys(after, known), strict=True)
-                if all(np.array_equal(a, b) for a, b in same):
-                    return self
+            same = zip(self.keys(before, there), self.keys(after, there), strict=True)
+            if all(np.array_equal(a, b) for a, b in same):
+                return self
         moved = set(delta.rows.tolist())
         offsets = self.offsets.copy()
         pieces: list[Rows] = []
@@ -199,4 +198,4 @@ def _offsets(counts: Ints) -> Rows:
 
 def snapshot_order(snapshot: Snapshot) -> PodsByNode:
     """Pods of each node in snapshot order."""
-    return PodsByNode.of(snapshot, "snapshot", lambda s, rows: (s.rank[rows],))
+    return PodsByNode.of(snapshot, "snapshot", lambda s, rows: (s.rank[rows],), reads=lambda _: ())

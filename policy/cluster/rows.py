@@ -23,6 +23,10 @@ _CHANGES: Final = 2048
 _LATEST: Final = 64
 """Changed rows that are copied with every delta, before they join the others."""
 
+_FEW_FREE: Final = 4
+_FREE: Final = 32
+"""Rows for which a free one is made, where the last free one is taken; a few more in all."""
+
 
 class PodRows(Sequence["Pod | None"]):
     """Pods by row, None in the row of a removed pod."""
@@ -51,7 +55,7 @@ class PodRows(Sequence["Pod | None"]):
         base: list[Pod | None] = list(pods)
         return cls(base, {}, {}, size=len(base))
 
-    def followed(self, changes: Mapping[int, Pod | None], added: Sequence[Pod]) -> PodRows:
+    def followed(self, changes: Mapping[int, Pod | None], added: Sequence[Pod | None]) -> PodRows:
         """The pods with some rows replaced, and others after the last one."""
         base, older, latest = self._base, self._changes, {**self._latest, **changes}
         if len(latest) > _LATEST:
@@ -98,35 +102,43 @@ class PodRows(Sequence["Pod | None"]):
 
 
 class KeyRows:
-    """Keys (namespace/name) by row and rows by key; a removed pod keeps its row for its return."""
+    """Keys (namespace/name) by row and rows by key; a removed pod keeps its row for its return.
 
-    __slots__ = ("_room", "_rows", "keys")
+    The last rows may have no key yet: they are there for pods that come, so that not every one of
+    them makes each column longer.
+    """
 
-    def __init__(self, room: Names, rows: dict[str, int], *, size: int) -> None:
-        """room: array with the keys, and maybe room for more; rows: shared, of all rows there."""
-        self._room = room
+    __slots__ = ("_rows", "keys", "used")
+
+    def __init__(self, keys: Names, rows: dict[str, int], *, used: int) -> None:
+        """keys, rows: shared with later snapshots, which have keys in rows that are free here.
+
+        used: how many rows have a key.
+        """
         self._rows = rows
-        self.keys: Names = room[:size]
+        self.keys = keys
+        self.used = used
 
     @classmethod
     def of(cls, keys: Names) -> KeyRows:
-        return cls(keys, {key: i for i, key in enumerate(keys.tolist())}, size=keys.size)
+        return cls(keys, {key: i for i, key in enumerate(keys.tolist())}, used=keys.size)
 
     def row(self, key: str) -> int | None:
         """The row of a pod that is there or was."""
         found = self._rows.get(key)
-        return found if found is not None and found < self.keys.size else None
+        return found if found is not None and found < self.used else None
 
     def followed(self, added: Sequence[str]) -> KeyRows:
-        """The keys with others after the last one; none of them has a row."""
-        size = self.keys.size
-        room, rows = self._room, self._rows
-        if len(rows) != size:  # another snapshot has grown them
-            room, rows = self.keys.copy(), {key: row for key, row in rows.items() if row < size}
-        if size + len(added) > room.size:
-            room = np.empty(size + len(added) + size // 8, dtype=np.object_)
-            room[:size] = self.keys
-        for row, key in enumerate(added, start=size):
-            room[row] = key
+        """The keys with others in the rows behind the last one; none of them has a row."""
+        keys, rows, used = self.keys, self._rows, self.used + len(added)
+        if len(rows) != self.used:  # another snapshot has gone on from here
+            keys = keys.copy()
+            keys[self.used :] = ""
+            rows = {key: row for key, row in rows.items() if row < self.used}
+        if used > keys.size:
+            keys = np.full(used + used // _FREE + _FEW_FREE, "", dtype=np.object_)
+            keys[: self.used] = self.keys[: self.used]
+        for row, key in enumerate(added, start=self.used):
+            keys[row] = key
             rows[key] = row
-        return KeyRows(room, rows, size=size + len(added))
+        return KeyRows(keys, rows, used=used)

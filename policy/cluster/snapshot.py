@@ -135,6 +135,26 @@ class _Remembered:
         return _Remembered((*self.entries[1 - _KEPT :], (inputs, build())))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class OnNodes:
+    """A column where only the pods on nodes count: an input of `Snapshot.remembered`, as `node` is.
+
+    A pod that comes and waits then changes no input.
+    """
+
+    values: NDArray[Any]  #: (pods,) or (pods, ...)
+    node: NodeIndex  #: (pods,)
+
+    def equals(self, other: OnNodes) -> bool:
+        """Are both the same where `node`, which is that of both, names one?"""
+        if self.values is other.values:
+            return True
+        if self.values.shape != other.values.shape:
+            return False
+        others = (self.values != other.values).nonzero()[0]
+        return not np.count_nonzero(self.node[others] != NOWHERE)
+
+
 def _holds_for(known: tuple[object, ...], inputs: tuple[object, ...]) -> bool:
     return len(inputs) == len(known) and all(map(_same, inputs, known))
 
@@ -144,6 +164,8 @@ def _same(one: object, other: object) -> bool:
         return True
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         return np.array_equal(one, other)
+    if isinstance(one, OnNodes) and isinstance(other, OnNodes):
+        return one.equals(other)
     return isinstance(one, Hashable) and isinstance(other, Hashable) and one == other
 
 
@@ -339,7 +361,10 @@ class Snapshot:
 
     @property
     def keys(self) -> Names:
-        """namespace/name per row, of removed pods too; shape (pods,)."""
+        """namespace/name per row, of removed pods too; shape (pods,).
+
+        Rows that are free have any text.
+        """
         return self._keys.keys
 
     def row(self, key: str) -> int | None:
@@ -524,13 +549,17 @@ class Snapshot:
         changes: int,
     ) -> Snapshot:
         there: dict[int, Pod | None] = {}
-        added: dict[str, Pod] = {}
+        new: dict[str, Pod] = {}
         for key, pod in changed.items():
             row = self._keys.row(key)
             if row is not None:
                 there[row] = pod
             elif pod is not None:
-                added[key] = pod
+                new[key] = pod
+        keys = self._keys.followed(list(new)) if new else self._keys
+        there |= zip(range(self._keys.used, keys.used), new.values(), strict=True)
+        # Rows that are free stay, as those of removed pods do.
+        added = [there.pop(row, None) for row in range(len(self.pods), keys.keys.size)]
         behind = self._columns.behind()
         if behind is not None and len(behind.rows) > _BEHIND:
             self._columns.of(self)
@@ -544,11 +573,11 @@ class Snapshot:
             other_kinds=behind.other_kinds | other_kinds,
         )
         return self._with(
-            pods=self.pods.followed(there, list(added.values())) if changed else self.pods,
+            pods=self.pods.followed(there, added) if changed else self.pods,
             nodes=nodes,
             others=others,
             state_digest=state_digest,
-            _keys=self._keys.followed(list(added)) if added else self._keys,
+            _keys=keys,
             _columns=_Columns(None, follows),
             _changes=self._changes + changes,
         )
@@ -649,8 +678,8 @@ def _followed(behind: _Behind, after: Snapshot) -> tuple[Delta, _Table]:
             for rules, matrix in list(requests.items())
         }
     in_order, rank = was_table.in_order, was_table.rank
-    if added:
-        in_order = _inserted(in_order, after.keys)
+    if after._keys.used != before._keys.used:
+        in_order = _inserted(in_order, after._keys, known=before._keys.used)
         rank = np.empty(in_order.size, dtype=np.int64)
         rank[in_order] = np.arange(in_order.size)
 
@@ -717,16 +746,17 @@ def _requests_after(
     return _replaced(widen(matrix, width), rows, widen(new, width), added)
 
 
-def _inserted(in_order: Rows, keys: Names) -> Rows:
-    """Rows in snapshot order when those of the last keys are added; `in_order` holds the others."""
+def _inserted(in_order: Rows, keys: KeyRows, *, known: int) -> Rows:
+    """Rows in snapshot order, those without a key last; in `in_order` are the first `known`."""
 
     def name(row: int) -> tuple[str, ...]:
         # As text a dash would sort before the slash, and with it namespace `a-b` before `a`.
-        return tuple(keys[row].split("/", 1))
+        return tuple(keys.keys[row].split("/", 1))
 
-    added = sorted(range(in_order.size, keys.size), key=name)
-    places = [bisect_left(in_order, name(row), key=name) for row in added]
-    return np.insert(in_order, places, added)
+    new = sorted(range(known, keys.used), key=name)
+    places = [bisect_left(in_order, name(row), hi=known, key=name) for row in new]
+    free = np.arange(keys.used, keys.keys.size)
+    return np.concatenate([np.insert(in_order[:known], places, new), free])
 
 
 def _locate(names: NDArray[Any], pools: Pools, nodes: NodeTable) -> NodeIndex:

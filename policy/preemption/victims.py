@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from policy.cluster.budgets import BudgetUse, violations
 from policy.cluster.occupancy import PodsByNode
-from policy.cluster.snapshot import Rows, Snapshot
+from policy.cluster.snapshot import OnNodes, Rows, Snapshot
 from policy.cluster.tables import NOWHERE, Bools, Ints, taken
 from policy.filters.pipeline import Pipeline, StatusOfNode
 from policy.preemption.columns import Lazy, lasting_inputs
@@ -40,9 +40,12 @@ _NO_RULE = -1
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Allowed:
-    """Which pods the rules allow as victims, and which rule said so."""
+    """Which pods the rules allow as victims, and which rule said so.
 
-    pods: Bools  #: (pods,)
+    Only pods on nodes are looked at: what is said of others may be what was true of them before.
+    """
+
+    pods: Bools  #: (pods,) none that is on no node
     rule: NDArray[np.int16]  #: (pods,) index of the rule that decided, -1 for the default
     rules: int  #: how many there are
     #: rules whose condition had no value for pods that no rule before decided, with those pods
@@ -73,10 +76,12 @@ def allowed_victims(
     inputs = lasting_inputs(snapshot, variables, names)
     if inputs is None or any(rule.when and rule.when.history_needs for rule in rules):
         return _allowed_victims(rules, snapshot, variables, history)
+    node = snapshot.node
+    counting = (OnNodes(i, node) if isinstance(i, np.ndarray) else i for i in inputs)
     # Pods that wait together mostly have one of a few priorities.
     return snapshot.remembered(
         "allowed",
-        (rules, snapshot.node, *inputs),
+        (rules, node, *counting),
         lambda: _allowed_victims(rules, snapshot, variables, history),
     )
 

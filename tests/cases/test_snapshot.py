@@ -12,7 +12,7 @@ import pytest
 
 from policy import Snapshot
 from policy.cluster import times
-from policy.cluster.objects import Pod, encode
+from policy.cluster.objects import Pod, encode, key_of
 from policy.cluster.occupancy import Occupancy
 from policy.cluster.sharing import Sharing
 from policy.cluster.tables import (
@@ -161,9 +161,15 @@ def test_the_last_change_of_an_object_counts() -> None:
     assert (pod.spec.node_name, Occupancy.of(after).pods.tolist()) == ("n2", [0, 1, 0])
 
 
-def test_two_futures_of_one_snapshot_do_not_meet() -> None:
-    """Pods added in one of them have the same row in the other, and are other pods."""
+@pytest.mark.parametrize("came", [0, 1, 2])
+def test_two_futures_of_one_snapshot_do_not_meet(came: int) -> None:
+    """Pods added in one of them have the same row in the other, and are other pods.
+
+    Also where rows are free for them, because others came before.
+    """
     first = snapshot(*PARTS)
+    for name in ("one", "two")[:came]:
+        first = first.apply([("Pod", f"default/{name}", a_pod(name).pod)])
     left = first.apply([("Pod", "default/left", a_pod("left").pod)])
     right = first.apply([("Pod", "default/right", a_pod("right").pod)])
     known = [
@@ -171,6 +177,9 @@ def test_two_futures_of_one_snapshot_do_not_meet() -> None:
         for s in (first, left, right)
     ]
     assert known == [[], ["left"], ["right"]]
+    orders = [[key.partition("/")[2] for _, key, _ in s.in_order()] for s in (first, left, right)]
+    others = ["high", "low", "one", "two"][: 2 + came]
+    assert orders == [others, sorted([*others, "left"]), sorted([*others, "right"])]
 
 
 def test_the_order_of_importance_follows_changes_of_pods() -> None:
@@ -223,16 +232,20 @@ def test_snapshot_order_is_namespace_then_name() -> None:
     assert decision.effects.evict == ("a-b/y",)
 
 
-def test_pods_that_come_keep_the_order() -> None:
+@pytest.mark.parametrize("read", [False, True], ids=["at once", "step by step"])
+def test_pods_that_come_keep_the_order(read: bool) -> None:
     """Pods that arrive before, between and after the others, some together, stand in order."""
     names = ["m", "c", "t", "a", "z", "n", "b", "s"]
     followed = snapshot(*(a_pod(n) for n in names[:2]))
-    for some in (names[2:3], names[3:6], names[6:]):
-        followed = followed.apply([("Pod", f"default/{n}", a_pod(n).pod) for n in some])
-    followed = followed.apply([("Pod", "a-b/x", a_pod("x").in_namespace("a-b").pod)])
-    followed = followed.apply([("Pod", "a/y", a_pod("y").in_namespace("a").pod)])
+    apart = [a_pod("x").in_namespace("a-b"), a_pod("y").in_namespace("a"), a_pod("zz")]
+    some = [[a_pod(n) for n in names[i:j]] for i, j in ((2, 3), (3, 6), (6, 8))]
+    for came in (*some, *([one] for one in apart)):
+        pods = [one.pod for one in came]
+        followed = followed.apply([("Pod", key_of(pod), pod) for pod in pods])
+        if read:
+            assert sorted(followed.rank.tolist()) == list(range(len(followed.pods)))
     order = [key for _, key, _ in followed.in_order()]
-    assert order == ["a/y", "a-b/x", *(f"default/{n}" for n in sorted(names))]
+    assert order == ["a/y", "a-b/x", *(f"default/{n}" for n in sorted([*names, "zz"]))]
     assert followed.rank[followed.row("default/a")] == 2
 
 
