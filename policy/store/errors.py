@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -70,6 +70,15 @@ class StaleRevision(Conflict):
         self.cluster = cluster
         self.expected = expected
         self.actual = actual
+
+
+class PodsGone(Conflict):
+    """Pods that were taken for new ones were in the cluster, and have left it."""
+
+    def __init__(self, pods: Collection[tuple[str, str]]) -> None:
+        """pods: key (namespace/name) and uid of each."""
+        super().__init__(f"gone are {', '.join(sorted(f'`{key}`' for key, _ in pods))}")
+        self.pods = frozenset(pods)
 
 
 class AlreadyWritten(Conflict):

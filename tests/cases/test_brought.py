@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -12,6 +12,7 @@ from policy.cluster.objects import Pod
 from policy.cluster.snapshot import Snapshot
 from policy.server.extender.brought import BodyNeeded, preemptor_brought, victims_brought
 from policy.server.extender.wire import BadRequest, read_preempt
+from policy.store.state.around import PodId
 from tests.support.builders import NOW_MS, a_node, a_pod, objects
 
 
@@ -34,7 +35,7 @@ def taken(snapshot: Snapshot, **offered: list[Pod]) -> dict[str, Pod]:
     given = {node: {"Pods": pods, "NumPDBViolations": 0} for node, pods in offered.items()}
     body = msgspec.json.encode({"Pod": known("new"), "NodeNameToVictims": given})
     request = read_preempt(body)
-    preemptor, _ = preemptor_brought(snapshot, request, gone=lambda pods: ())
+    preemptor, _ = preemptor_brought(snapshot, request)
     victims = victims_brought(snapshot, request, body, gone=lambda pods: ())
     return {key: pod for _, key, pod in (*preemptor, *victims) if pod is not None}
 
@@ -84,14 +85,14 @@ def test_objects_are_read_where_a_victim_is_unknown() -> None:
         victims_brought(snapshot, request, b"", gone=lambda pods: ())
     found = victims_brought(snapshot, request, body, gone=lambda pods: ())
     assert found == [("Pod", "default/two", new)]
-    asked: list[Mapping[str, str]] = []
+    asked: list[Collection[PodId]] = []
 
-    def gone(pods: Mapping[str, str]) -> Collection[str]:
+    def gone(pods: Collection[PodId]) -> Collection[PodId]:
         asked.append(pods)
         return pods
 
     assert victims_brought(snapshot, request, body, gone=gone) == []
-    assert asked == [{"default/two": "uid-two"}]
+    assert asked == [[("default/two", "uid-two")]]
     complete = snapshot.apply([("Pod", "default/two", new)])
     assert victims_brought(complete, request, b"", gone=gone) == []
 
@@ -100,7 +101,7 @@ def of_preemptor(sent: dict[str, Any]) -> list[str]:
     """What is taken over where the state has `new`, and the scheduler sends it like this."""
     snapshot = Snapshot.from_objects([*objects(a_node("a").cpu(4)), known("new")], now_ms=NOW_MS)
     body = msgspec.json.encode({"Pod": sent, "NodeNameToVictims": {}})
-    found, _ = preemptor_brought(snapshot, read_preempt(body), gone=lambda pods: ())
+    found, _ = preemptor_brought(snapshot, read_preempt(body))
     return [key for _, key, _ in found]
 
 

@@ -66,7 +66,7 @@ def taken(call: Any) -> list[Pod]:
     snapshot = Snapshot.from_objects(objects(a_node("n1").cpu(4)), now_ms=NOW_MS)
     body = json.dumps(call).encode()
     request = read_preempt(body)
-    preemptor, _ = preemptor_brought(snapshot, request, gone=lambda pods: ())
+    preemptor, _ = preemptor_brought(snapshot, request)
     victims = victims_brought(snapshot, request, body, gone=lambda pods: ())
     return [pod for _, _, pod in (*preemptor, *victims)]
 
@@ -173,7 +173,7 @@ def test_pods_with_texts_that_are_no_utf8_are_not_taken_over() -> None:
     asks = broken({**META, "Pod": new}, "note")
     for state in (snapshot, known):
         with pytest.raises(BadRequest, match=r"^`Pod`: not a pod: one of its texts is not UTF-8$"):
-            preemptor_brought(state, read_preempt(asks), gone=lambda pods: ())
+            preemptor_brought(state, read_preempt(asks))
     victim = a_pod("one", node="n1")
     victim["metadata"]["annotations"] = {"a": "note"}
     offered = broken(full(n1={"Pods": [victim], "NumPDBViolations": 0}), "note")

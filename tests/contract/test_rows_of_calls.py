@@ -29,7 +29,7 @@ from policy.server.extender.deciding import (
 )
 from policy.server.extender.desk import _question, _said
 from policy.server.extender.record_channel import DecidedCall
-from policy.server.extender.recorder import Recorder, RulesMoved
+from policy.server.extender.recorder import PodsMoved, Recorder, RulesMoved
 from policy.server.extender.wire import read_preempt
 from policy.store import Cause, Store
 from policy.store.errors import AlreadyWritten, StoreError
@@ -618,7 +618,10 @@ def test_nobody_is_evicted_for_a_pod_that_is_gone(store: Store, decider: MakeDec
     """No candidate is answered; what would have been decided for it is recorded."""
     left(store, "w0")
     desk = decider(store)
-    answered = recorded(desk.decide(with_objects(0, 1)))
+    asked = with_objects(0, 1)
+    with pytest.raises(PodsMoved, match="gone are `default/w0`"):
+        recorded(desk.decide(asked))  # that it has left is known where it would be recorded
+    answered = recorded(desk.decide(asked))
     assert choice(answered) == ("default/w0", "n1")
     assert _said(answered).body == b'{"NodeNameToMetaVictims":{}}'
     stored = store.read.decision(answered.recorded.decision_id)
@@ -628,6 +631,20 @@ def test_nobody_is_evicted_for_a_pod_that_is_gone(store: Store, decider: MakeDec
     desk.settle()
     assert {"w0", "low-1"} & pods_of(store) == {"low-1"}
     in_order(store, decisions=1)
+
+
+def test_what_shares_a_transaction_with_a_pod_that_is_gone_is_decided_again(
+    store: Store, decider: MakeDecider
+) -> None:
+    """Nothing of it is recorded; the next calls of that pod are decided at once."""
+    left(store, "w0")
+    desk = decider(store)
+    asked = calls(1, 0, 2)
+    given = chosen_at_last(desk, asked, sent(desk, asked))
+    assert given == {"default/w0": "n1", "default/w1": "n0", "default/w2": "n1"}
+    assert "w0" not in pods_of(store)
+    assert chosen(*sent(desk, calls(0, 3))) == {"default/w0": "n2", "default/w3": "n2"}
+    in_order(store, decisions=5)
 
 
 def test_a_call_that_changes_nothing_is_recorded_when_its_pod_is_gone(

@@ -9,7 +9,7 @@ Or the state is the newer one: a pod that has left it does not come back, whoeve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 import msgspec
@@ -23,6 +23,7 @@ from policy.manifests import ManifestError, read_dicts, resolve
 from policy.preemption.offers import rows_of
 from policy.server.extender.folding import folded
 from policy.server.extender.wire import NOT_UTF8, BadRequest, PreemptRequest, key_of
+from policy.store.state.around import PodId
 from policy.typed import prepared
 
 _POD: Final = msgspec.json.Decoder(prepared(Pod))
@@ -32,29 +33,28 @@ class BodyNeeded(Exception):
     """The request names pods that the state does not have as they are offered."""
 
 
-Gone = Callable[[Mapping[str, str]], Collection[str]]
-"""Gets uids by key, and gives the keys of those that have left the cluster."""
+Gone = Callable[[Collection[PodId]], Collection[PodId]]
+"""Gives those of the pods that have left the cluster."""
 
 
 def preemptor_brought(
-    snapshot: Snapshot, request: PreemptRequest, *, gone: Gone
-) -> tuple[list[Change], bool]:
-    """The pod that asks, where it is to be taken over, and whether it had left before.
+    snapshot: Snapshot, request: PreemptRequest
+) -> tuple[list[Change], str | None]:
+    """The pod that asks, where it is to be taken over, and its uid where the state has it not.
 
-    Raises BadRequest where it cannot be read.
+    Such a pod is a new one, or one that has left. Raises BadRequest where it cannot be read.
     """
     known = snapshot.pod(request.key)
     if known is not None and _sent_as_known(known, request.preemptor):
-        return [], False
+        return [], None
     preemptor = _read(request.preemptor, snapshot)
     if isinstance(preemptor, str):
         raise BadRequest(f"`Pod`: {preemptor}")
     if known is not None and not _differs(known, preemptor):
-        return [], False
+        return [], None
     uid = preemptor.metadata.uid
     other = known is None or known.metadata.uid != uid
-    returned = other and bool(gone({request.key: uid}))
-    return [("Pod", request.key, preemptor)], returned
+    return [("Pod", request.key, preemptor)], uid if other else None
 
 
 def victims_brought(
@@ -73,8 +73,8 @@ def victims_brought(
         raise BodyNeeded
     sent = request.objects(body)
     pods = {key_of(pod): (uid, pod) for node, place, uid in unknown for pod in [sent[node][place]]}
-    left = gone({key: uid for key, (uid, _) in pods.items()})
-    read = {key: _read(pod, snapshot) for key, (_, pod) in pods.items() if key not in left}
+    left = gone([(key, uid) for key, (uid, _) in pods.items()])
+    read = {key: _read(pod, snapshot) for key, (uid, pod) in pods.items() if (key, uid) not in left}
     return [("Pod", key, pod) for key, pod in read.items() if isinstance(pod, Pod)]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,7 +27,7 @@ from policy.scheduling.effects import changes_of
 from policy.scheduling.state import Contended, Proposal, State, StateMoved, StateTracker
 from policy.server.extender.brought import BodyNeeded, preemptor_brought, victims_brought
 from policy.server.extender.record_channel import DecidedCall
-from policy.server.extender.recorder import InDoubt, Recorder, RulesMoved
+from policy.server.extender.recorder import InDoubt, PodsMoved, Recorder, RulesMoved
 from policy.server.extender.warming import warmed
 from policy.server.extender.wire import BadRequest, PreemptRequest
 from policy.server.tracing import UNTRACED, Trace
@@ -37,12 +37,15 @@ from policy.store.model.decisions import CallAnswer, Origin, Recorded, ServedCal
 from policy.store.model.state import Cause
 from policy.store.record.keys import WriteKey
 from policy.store.record.rule_sets import RuleSetText
+from policy.store.state.around import PodId
 
 log = logging.getLogger("policy.server")
 
 ACTOR: Final = "extender"
 _LATE_ATTEMPTS: Final = 3
 """How often a call that was answered before is decided, where its pod leaves meanwhile."""
+_LEFT: Final = 1000
+"""Pods that have left of which it is remembered."""
 _AHEAD: Final = 16
 """Decisions that may wait for their record. More of them would only be more in vain where another
 process was faster."""
@@ -134,6 +137,8 @@ class Decider:
         self._warm_up()
         #: by key, pods that wait for a decision that changes nothing, and what they were before
         self._returned: dict[str, tuple[str, Pod | None]] = {}
+        #: pods that were asked for when they had left, newest last
+        self._left: dict[tuple[str, str | None], None] = {}
 
     def _warm_up(self) -> None:
         """Do before the first call what would make it slower than later ones."""
@@ -261,11 +266,14 @@ class Decider:
 
     def _preemptor(self, attempt: _Attempt, snapshot: Snapshot) -> list[Change]:
         request = attempt.question.request
-        pods, returned = preemptor_brought(snapshot, request, gone=self._gone)
-        attempt.gone = returned
+        pods, new_uid = preemptor_brought(snapshot, request)
+        # Who has left is known to the record, which is asked when the decision is written: to ask
+        # it here would hold up the next one, and pods come back hardly ever.
+        attempt.gone = (request.key, new_uid) in self._left
+        attempt.new_uid = None if attempt.gone else new_uid
         if not attempt.effective:
             known = snapshot.pod(request.key)
-            if returned or (known is not None and known.spec.node_name):
+            if attempt.gone or (known is not None and known.spec.node_name):
                 self._returned[request.key] = request.uid, known
         return pods
 
@@ -273,7 +281,7 @@ class Decider:
         question = attempt.question
         return victims_brought(snapshot, question.request, question.body, gone=self._gone)
 
-    def _gone(self, pods: Mapping[str, str]) -> Collection[str]:
+    def _gone(self, pods: Collection[PodId]) -> Collection[PodId]:
         return self._store.state.gone_pods(self._cluster, pods)
 
     def _proposed(self, attempt: _Attempt, state: State) -> Proposal[Decision] | None:
@@ -346,6 +354,7 @@ class Decider:
                 expected_revision=made.begins_on.revision,
                 expected_digest=made.begins_on.snapshot.state_digest,
                 taken=_pods(made.taken),
+                new_uid=attempt.new_uid,
                 record=record,
                 pods=_pods(made.changes),
                 at_ms=self._clock(),
@@ -374,6 +383,8 @@ class Decider:
         self._contended = isinstance(failure, StateMoved)
         if isinstance(failure, RulesMoved):
             self._rules_moved = True
+        if isinstance(failure, PodsMoved):
+            self._left = dict.fromkeys([*self._left, *failure.pods][-_LEFT:])
         try:
             attempt.committed(decision, began_ns, commit)
         finally:
@@ -394,6 +405,7 @@ class _Attempt:
     def __init__(self, question: WaitingRequest) -> None:
         self.question = question
         self.gone = False  #: has its pod left the cluster? Then no pod is evicted for it
+        self.new_uid: str | None = None  #: of its pod, where that is taken for a new one
         self.rules: RuleSet | None = None  #: that decided
         self.refused: NotDecidable | Held | None = None  #: why there is no decision
         self.answer = CallAnswer.NONE  #: that goes with the decision

@@ -18,6 +18,7 @@ from policy.store.model.decisions import Recorded, ServedCall
 from policy.store.record.keys import WriteKey
 from policy.store.record.rule_sets import RuleSetText
 from policy.store.sqlite_file import FileIdentity
+from policy.store.state.around import PodId
 from policy.typed import prepared
 
 # --- to the recorder ------------------------------------------------------------------------------
@@ -40,6 +41,7 @@ class DecidedCall(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     expected_revision: int  #: that it was made on, or that `taken` is to be recorded on
     expected_digest: str  #: of the state there
     taken: list[tuple[str, Pod | None]]  #: pods that the call knows better, by namespace/name
+    new_uid: str | None  #: of its pod, where that is taken for one that was never there
     record: DecisionRecord
     pods: list[tuple[str, Pod | None]]  #: those that it changes, by namespace/name
     at_ms: int  #: when it was recorded, since 1970 UTC
@@ -80,6 +82,17 @@ class CallsOvertaken(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     other_rules: bool  #: was another rule set activated meanwhile?
 
 
+class CallsGone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Nothing was written: pods of the calls had been there, and have left.
+
+    All of the calls are to be decided again.
+    """
+
+    calls: list[int]
+    text: str
+    pods: list[PodId]
+
+
 class CallsKnown(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Nothing was written: the calls were in the record by then, under their key."""
 
@@ -112,7 +125,14 @@ class CallsBroken(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 ToRecorder = Begin | DecidedCall | Claimed
 FromRecorder = (
-    Claim | CallsRecorded | CallsOvertaken | CallsKnown | CallsFailed | CallsInDoubt | CallsBroken
+    Claim
+    | CallsRecorded
+    | CallsOvertaken
+    | CallsGone
+    | CallsKnown
+    | CallsFailed
+    | CallsInDoubt
+    | CallsBroken
 )
 
 _TO_RECORDER: Final = msgspec.msgpack.Decoder(prepared(ToRecorder))

@@ -21,6 +21,7 @@ from policy.server.extender.record_channel import (
     Begin,
     CallsBroken,
     CallsFailed,
+    CallsGone,
     CallsInDoubt,
     CallsKnown,
     CallsOvertaken,
@@ -34,6 +35,7 @@ from policy.store import StoreError
 from policy.store.errors import AlreadyWritten, Unavailable
 from policy.store.model.decisions import Recorded
 from policy.store.sqlite_file import FileIdentity
+from policy.store.state.around import PodId
 
 log = logging.getLogger("policy.server")
 
@@ -42,6 +44,14 @@ _EXIT_SECONDS: Final = 1.0
 
 class RulesMoved(StateMoved):
     """Another rule set is active by now."""
+
+
+class PodsMoved(StateMoved):
+    """Pods that were taken for new ones had been there, and have left."""
+
+    def __init__(self, text: str, pods: Iterable[PodId]) -> None:
+        super().__init__(text)
+        self.pods = frozenset(pods)
 
 
 class InDoubt(StoreError):
@@ -90,8 +100,9 @@ class Recorder:
         """What is recorded of a call, when it is committed.
 
         The future raises StateMoved where nothing was written and the call is to be decided again,
-        as RulesMoved where other rules are active; AlreadyWritten where it was recorded before
-        under its key; another StoreError where the database could not take it, as InDoubt where it
+        as RulesMoved where other rules are active, as PodsMoved where its pod, or that of a call
+        recorded with it, is no new one; AlreadyWritten where it was recorded before under its key;
+        another StoreError where the database could not take it, as InDoubt where it
         may have taken it all the same; RecorderError. claim: comes before the commit; where it
         raises GivenUp, nothing is written of what shares the transaction. It is called by the
         thread that completes the future.
@@ -148,12 +159,14 @@ class Recorder:
 
 
 def _failure(
-    message: CallsOvertaken | CallsKnown | CallsFailed | CallsInDoubt | CallsBroken,
+    message: CallsOvertaken | CallsGone | CallsKnown | CallsFailed | CallsInDoubt | CallsBroken,
 ) -> Exception:
     match message:
         case CallsOvertaken():
             kind = RulesMoved if message.other_rules else StateMoved
             return kind(message.text)
+        case CallsGone():
+            return PodsMoved(message.text, message.pods)
         case CallsKnown():
             return AlreadyWritten(message.text)
         case CallsFailed():

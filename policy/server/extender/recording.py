@@ -29,6 +29,7 @@ from policy.server.extender.record_channel import (
     Begin,
     CallsBroken,
     CallsFailed,
+    CallsGone,
     CallsInDoubt,
     CallsKnown,
     CallsOvertaken,
@@ -39,7 +40,7 @@ from policy.server.extender.record_channel import (
     FromRecorder,
 )
 from policy.store import StaleRevision, Store, StoreError
-from policy.store.errors import AlreadyWritten, ConnectionLost, Unavailable
+from policy.store.errors import AlreadyWritten, ConnectionLost, PodsGone, Unavailable
 from policy.store.model.decisions import Origin, Recorded
 from policy.store.record.decisions import DecidedPod
 from policy.store.record.environments import RuleSetChanged
@@ -246,6 +247,8 @@ class _Writer:
         except (StaleRevision, RuleSetChanged, GivenUp) as exc:
             other_rules = isinstance(exc, RuleSetChanged)
             return CallsOvertaken(calls=calls, text=str(exc), other_rules=other_rules)
+        except PodsGone as exc:
+            return CallsGone(calls=calls, text=exc.message, pods=sorted(exc.pods))
         except ConnectionLost as exc:
             if self._granted:
                 return CallsInDoubt(calls=calls, text=exc.message)
@@ -268,6 +271,7 @@ class _Writer:
                 DecidedPod(
                     record=sent.call.record,
                     taken=[("Pod", key, pod) for key, pod in sent.call.taken],
+                    new_uid=sent.call.new_uid,
                     changes=[("Pod", key, pod) for key, pod in sent.call.pods],
                     at_ms=sent.call.at_ms,
                     served=sent.call.served,

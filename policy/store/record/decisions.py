@@ -21,7 +21,7 @@ from policy.decision.model import Decision
 from policy.decision.record import DecisionRecord, Keep, record_of, values_of
 from policy.store import bulk, identity, rows
 from policy.store.decision_rows import DecisionPlace, rows_of
-from policy.store.errors import AlreadyWritten, StoreError
+from policy.store.errors import AlreadyWritten, PodsGone, StoreError
 from policy.store.ledger import entries
 from policy.store.model.decisions import Origin, QueueInfo, Recorded, ServedCall
 from policy.store.model.sessions import RecordedSession
@@ -32,6 +32,7 @@ from policy.store.record.calls import call_decided
 from policy.store.record.groups import as_group_record
 from policy.store.record.keys import WriteKey
 from policy.store.record.rule_sets import AnyRuleSet, RuleSetText
+from policy.store.state import around
 from policy.store.state.revisions import Revisions, puts_and_deletes
 from policy.store.state.versions import Head, lock_head
 from policy.store.tables import CYCLES, EXTENDER_CALLS, RULE_SETS
@@ -52,6 +53,8 @@ class DecidedPod:
     at_ms: int
     #: what the scheduler's call knows better: a revision of its own, on which it was decided
     taken: Sequence[Change] = ()
+    #: uid of the preemptor where it is taken for a pod that was never there
+    new_uid: str | None = None
     queue: QueueInfo = QueueInfo()  # noqa: RUF009 (frozen)
     served: ServedCall | None = None  #: the scheduler's call that it answers
 
@@ -135,7 +138,7 @@ def record_group(
     back. once: what the decisions are recorded under, so that no other process records them, too;
     raises AlreadyWritten where one did. unless_decided: raises it, too, where the call of the first
     decision is in the record with one of these failures; a transaction that may just be writing it
-    is waited for.
+    is waited for. Raises PodsGone where a preemptor that is taken for a new pod is none.
     """
     if not decided:
         return []
@@ -148,6 +151,8 @@ def record_group(
         basis = Basis.newest(
             head, expected_revision=expected_revision, expected_digest=expected_digest
         )
+        new = [(one.record.preemptor, one.new_uid) for one in decided if one.new_uid is not None]
+        gone = around.AskedGone(connection, cluster, new) if new else None
         active = environments.AskedActive(connection, environment) if environment else None
         writer = _Writer(
             connection,
@@ -163,6 +168,8 @@ def record_group(
         writer.look_up(some for one in decided for some in (one.taken, one.changes))
         if active is not None:
             active.require(rules.digest)
+        if gone is not None and (left := gone.pods()):
+            raise PodsGone(left)
         recorded = []
         for one in decided:
             if one.taken:

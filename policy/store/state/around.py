@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Final, cast
+from collections.abc import Collection
+from typing import Final, TypeAlias, cast
 
 from sqlalchemy import Connection, select
 
@@ -11,6 +11,9 @@ from policy.cluster.objects import ClusterObject, Pod
 from policy.store import bulk
 from policy.store.state.loading import cluster_id, decode
 from policy.store.tables import VERSIONS
+
+PodId: TypeAlias = tuple[str, str]
+"""Key (namespace/name) and uid of a pod."""
 
 
 def pods_around(connection: Connection, cluster: str, pods: Collection[str]) -> list[ClusterObject]:
@@ -63,17 +66,25 @@ def _now(
     return [decode(kind, manifest) for _, manifest in sorted(map(tuple, connection.execute(query)))]
 
 
-def gone_pods(connection: Connection, cluster: str, pods: Mapping[str, str]) -> set[str]:
-    """Keys of those of the pods that were in the cluster and are there no more.
+def gone_pods(connection: Connection, cluster: str, pods: Collection[PodId]) -> set[PodId]:
+    """Those of the pods that were in the cluster and are there no more."""
+    return AskedGone(connection, cluster, pods).pods()
 
-    pods: uids by namespace/name.
-    """
-    of_pods, keys = bulk.among(connection, pods)
-    there: dict[str, bool] = {}
-    for key, uid, until in bulk.fetch(connection, _EVER.format(of_pods=of_pods), (cluster, keys)):
-        if uid == pods[key]:
-            there[key] = there.get(key, False) or until is None
-    return {key for key, still in there.items() if not still}
+
+class AskedGone:
+    """Pods that were in the cluster and are there no more, which were asked for."""
+
+    def __init__(self, connection: Connection, cluster: str, pods: Collection[PodId]) -> None:
+        self._pods = frozenset(pods)
+        of_pods, keys = bulk.among(connection, {key for key, _ in pods})
+        self._asked = bulk.Asked(connection, _EVER.format(of_pods=of_pods), (cluster, keys))
+
+    def pods(self) -> set[PodId]:
+        """Those of the pods."""
+        there: dict[PodId, bool] = {}
+        for key, uid, until in self._asked.rows():
+            there[key, uid] = there.get((key, uid), False) or until is None
+        return {pod for pod, still in there.items() if not still and pod in self._pods}
 
 
 _EVER: Final = (
