@@ -424,6 +424,19 @@ def _postgres_cursor(raw: Any, *, streams: bool) -> Any:
     return cursor
 
 
+def within(connection: Connection, seconds: float) -> None:
+    """On Postgres, let each statement that follows in the transaction take no longer.
+
+    That includes what it waits for, such as locks of others, and not the commit.
+    """
+    if connection.dialect.name == "postgresql":
+        milliseconds = max(1, int(seconds * 1000))  # 0 would be no limit
+        execute(connection, _LIMIT, (str(milliseconds),))
+
+
+_LIMIT: Final = "SELECT set_config('statement_timeout', ?, true)"
+
+
 @contextmanager
 def together(connection: Connection) -> Iterator[None]:
     """On Postgres, statements of the block are sent without waiting for the answers to others.

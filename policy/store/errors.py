@@ -216,6 +216,11 @@ def _translate(exc: SQLAlchemyError, url: URL) -> Unavailable:
             f"database `{where}` stayed locked by another process",
             help="try again when the other process has finished",
         )
+    if "due to statement timeout" in lowered:
+        return Unavailable(
+            f"database `{where}` did not execute a statement in time",
+            help="it may wait for a lock: `SELECT * FROM pg_locks WHERE NOT granted` lists those",
+        )
     if "disk is full" in lowered or "no space left" in lowered:
         return Unavailable(f"no room left for database `{where}`", help="free some disk space")
     if "readonly database" in lowered or "read-only transaction" in lowered:

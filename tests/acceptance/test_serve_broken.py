@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import msgspec
@@ -19,6 +19,7 @@ from policy.server.extender.spool import Spool, SpooledCall
 from policy.store import Store
 from tests.support import serving
 from tests.support.broken_wire import BrokenWire
+from tests.support.commits import slow_commit_of
 from tests.support.serving import Serving, preempts
 
 CALLS = [json.loads(one["request"]) for one in preempts("b")]
@@ -44,11 +45,15 @@ def started(wire: BrokenWire, folder: Path, *options: object) -> Serving:
     return service
 
 
+def pod_of(request: dict[str, Any]) -> str:
+    meta = request["Pod"]["metadata"]
+    return f"{meta['namespace']}/{meta['name']}"
+
+
 def recorded(wire: BrokenWire, request: dict[str, Any]) -> list[tuple[str, str]]:
     """Of the decisions about the pod of a call: how it was answered, and why not otherwise."""
     with Store.open(wire.url) as store:
-        pod = f"{request['Pod']['metadata']['namespace']}/{request['Pod']['metadata']['name']}"
-        rows = store.read.decisions("default", preemptor=pod)
+        rows = store.read.decisions("default", preemptor=pod_of(request))
         calls = [store.read.decision(row.id).served for row in rows]
         return [(call.answer.value, call.failure) for call in calls if call is not None]
 
@@ -115,17 +120,60 @@ def test_in_shadow_mode_it_is_the_same_answer_either_way(wire: BrokenWire, tmp_p
 def test_a_commit_that_waits_is_answered_in_no_other_way(
     wire: BrokenWire, tmp_path: Path, mode: str, status: int
 ) -> None:
-    """As for a lock of `VACUUM FULL`: when that ends the decision is recorded, and once."""
-    service = started(wire, tmp_path, "--extender-mode", mode, "--deadline", 1)
+    """When it ends the decision is recorded, and once."""
+    with Store.open(wire.url) as store:
+        slow_commit_of(store, pod_of(CALLS[0]), seconds=6)
+    service = started(wire, tmp_path, "--extender-mode", mode, "--deadline", 2)
     assert service.post("/extender/preempt", CALLS[1]).status_code == 200
-    with psycopg.connect(wire.url) as other:
-        other.execute("LOCK TABLE victims IN ACCESS EXCLUSIVE MODE")
-        assert service.post("/extender/preempt", CALLS[0]).status_code == status
-        time.sleep(2)  # others may look at the spool meanwhile
+    assert service.post("/extender/preempt", CALLS[0]).status_code == status
     assert until(lambda: len(recorded(wire, CALLS[0])) > 0)
     assert until(lambda: not waits_in(tmp_path))
     answer = "chosen" if mode == "enforce" else "offered"
     assert (recorded(wire, CALLS[0]), service.stop()) == ([(answer, "")], 0)
+
+
+LOCKED: Final = "LOCK TABLE victims IN ACCESS EXCLUSIVE MODE"
+
+
+@pytest.mark.parametrize(
+    ("mode", "on_failure", "answer"),
+    [
+        ("enforce", "pass-through", "offered"),
+        ("enforce", "deny", "none"),
+        ("shadow", "pass-through", "offered"),
+    ],
+)
+def test_a_decision_that_waits_for_a_lock_is_taken_back_in_time(
+    wire: BrokenWire, tmp_path: Path, mode: str, on_failure: str, answer: str
+) -> None:
+    """As of `VACUUM FULL`; when the lock is gone the call is recorded as it was answered."""
+    options = ("--extender-mode", mode, "--on-failure", on_failure, "--deadline", DEADLINE)
+    service = started(wire, tmp_path, *options)
+    assert service.post("/extender/preempt", CALLS[1]).status_code == 200
+    with psycopg.connect(wire.url) as other:
+        other.execute(LOCKED)
+        given = service.post("/extender/preempt", CALLS[0])
+        offered = CALLS[0]["NodeNameToMetaVictims"]
+        assert given.status_code == 200
+        assert set(given.json()["NodeNameToMetaVictims"]) == set(
+            offered if answer != "none" else ()
+        )
+    assert until(lambda: len(recorded(wire, CALLS[0])) > 0)
+    assert until(lambda: not waits_in(tmp_path))
+    assert recorded(wire, CALLS[0]) == [(answer, "the database could not take it")]
+    assert "did not execute a statement in time" in service.log.read_text()
+    assert service.stop() == 0
+
+
+def test_a_lock_that_is_gone_in_time_changes_nothing(wire: BrokenWire, tmp_path: Path) -> None:
+    service = started(wire, tmp_path, "--extender-mode", "enforce", "--deadline", 30)
+    with ThreadPoolExecutor(1) as scheduler, psycopg.connect(wire.url) as other:
+        other.execute(LOCKED)
+        asked = scheduler.submit(service.post, "/extender/preempt", CALLS[0])
+        time.sleep(1)
+        other.commit()
+        assert asked.result(60).status_code == 200
+    assert (recorded(wire, CALLS[0]), service.stop()) == ([("chosen", "")], 0)
 
 
 def test_a_call_for_any_environment_is_answered_in_time(wire: BrokenWire, tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from typing import Any
 
 import httpx
 import msgspec
-import psycopg
 import pytest
 
 from policy.manifests import from_dicts
@@ -27,6 +26,7 @@ from policy.store import EnvironmentRow, Store
 from policy.store.errors import DamagedRows
 from policy.store.read.face import ReadFace
 from tests.support import serving
+from tests.support.commits import slow_commit_of
 from tests.support.recording import recorder_of
 from tests.support.serving import Serving, children
 from tests.support.tried import Kind, Tried
@@ -483,18 +483,17 @@ def test_services_that_share_a_spool_record_its_calls_once(
 def test_a_call_whose_commit_waits_is_recorded_once_by_services_that_share_a_spool(
     postgres_template: str, make_postgres: Callable[[str | None], str], tmp_path: Path
 ) -> None:
-    """One waits for a lock with it, as of `VACUUM FULL`; the other one finds it in the spool."""
+    """The other one finds it in the spool meanwhile."""
     url = a_cluster(make_postgres(postgres_template))
+    with Store.open(url) as store:
+        slow_commit_of(store, "shop/high", seconds=6)
     folder = tmp_path / "policy-spool"
     with served(url, tmp_path, "--deadline", 1) as one, served(url, tmp_path) as another:
         one.ready()
         another.ready()
         assert one.preempt(a_call("before")) == {"n0": ["uid-low"]}
-        with psycopg.connect(url) as lock:
-            lock.execute("LOCK TABLE victims IN ACCESS EXCLUSIVE MODE")
-            assert one.preempt(a_call("high")) == {"n0": ["uid-low"]}
-            assert len(list(folder.iterdir())) == 1
-            time.sleep(3)  # the other one looks at the spool meanwhile
+        assert one.preempt(a_call("high")) == {"n0": ["uid-low"]}
+        assert len(list(folder.iterdir())) == 1
         until(lambda: list(folder.iterdir()) == [], "it stays in the spool")
         assert (one.stop(), another.stop()) == (0, 0)
         assert "Traceback" not in one.log.read_text() + another.log.read_text()

@@ -19,9 +19,9 @@ _FAILS = {
         " WHEN (NEW.pod = '{pod}') EXECUTE FUNCTION points()",
     ),
 }
-_TAKES_A_SECOND = (
+_TAKES_LONG = (
     "CREATE FUNCTION waits() RETURNS trigger LANGUAGE plpgsql AS"
-    " 'BEGIN PERFORM pg_sleep(1); RETURN NULL; END'",
+    " 'BEGIN PERFORM pg_sleep({seconds}); RETURN NULL; END'",
     "CREATE CONSTRAINT TRIGGER waits AFTER INSERT ON cycles"
     " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW"
     " WHEN (NEW.pod = '{pod}') EXECUTE FUNCTION waits()",
@@ -35,8 +35,8 @@ def fail_commit_of(store: Store, pod: str) -> None:
             connection.exec_driver_sql(statement.format(pod=pod))
 
 
-def slow_commit_of(store: Store, pod: str) -> None:
-    """Have that commit take a second. Only for Postgres."""
+def slow_commit_of(store: Store, pod: str, *, seconds: int = 1) -> None:
+    """Have that commit take so long. Only for Postgres."""
     with store._database.writing() as connection:
-        for statement in _TAKES_A_SECOND:
-            connection.exec_driver_sql(statement.format(pod=pod))
+        for statement in _TAKES_LONG:
+            connection.exec_driver_sql(statement.format(pod=pod, seconds=seconds))

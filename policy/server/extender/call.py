@@ -62,9 +62,14 @@ class PreemptCall:
         return 0 if self._held is None else int((time.monotonic() - self._held) * 1_000_000)
 
     @property
+    def until(self) -> float:
+        """`time.monotonic` up to which a decision is of use."""
+        return self.started + self.seconds
+
+    @property
     def left(self) -> float:
         """Seconds in which a decision is still of use."""
-        return self.started + self.seconds - time.monotonic()
+        return self.until - time.monotonic()
 
     @property
     def patient(self) -> bool:

@@ -68,6 +68,7 @@ class WaitingRequest:
     claim: Callable[[], None] = lambda: None
     reopen: Callable[[], None] = lambda: None
     hold: Callable[[], bool] = lambda: False  #: may it wait for a newer state?
+    until: float | None = None  #: `time.monotonic` up to which it is of use; None: it always is
     once: WriteKey | None = None  #: under which one process records it; None where no other has it
     in_doubt: bool = False  #: may it be in the record in another way, `DECIDED_IN_TIME`?
     trace: Trace = UNTRACED
@@ -362,6 +363,7 @@ class Decider:
                 once=question.once,
                 unless_decided=DECIDED_IN_TIME if question.in_doubt else (),
                 waiting=self._waiting(),
+                until=question.until,
             ),
             claim=question.claim,
         )

@@ -49,6 +49,7 @@ class DecidedCall(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     once: WriteKey | None  #: under which one process records it; None where no other has the call
     unless_decided: tuple[str, ...]  #: not where it is in the record with one of these failures
     waiting: int  #: calls that wait for their decision
+    until: float | None  #: `time.monotonic` up to which it is of use; None where it always is
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True, tag=True):

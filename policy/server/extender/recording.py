@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -285,6 +285,7 @@ class _Writer:
             actor=first.actor,
             origin=Origin.EXTENDER,
             claim=partial(self._claim, calls),
+            seconds_left=_seconds_left([sent.call.until for sent in together]),
             once=first.once,
             unless_decided=first.unless_decided,
         )
@@ -298,6 +299,12 @@ class _Writer:
             self._granted = True
 
         return granted
+
+
+def _seconds_left(ends: Iterable[float | None]) -> Callable[[], float] | None:
+    """How long decisions are of use, each of them up to its end; None where they always are."""
+    first = min((end for end in ends if end is not None), default=None)
+    return None if first is None else lambda: first - time.monotonic()
 
 
 if __name__ == "__main__":
