@@ -651,6 +651,35 @@ def test_depth_of_json_has_a_limit(service: Serving, secrets: dict[str, str]) ->
     assert found == {400}
 
 
+MANY = [f"k{number}" for number in range(70_000)]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "told"),
+    [
+        ("sql", dict.fromkeys(MANY, 1), "more than 100 keys"),
+        (
+            "sql",
+            {"sql": "SELECT 1", "parameters": dict.fromkeys(MANY, 1.5)},
+            "`parameters`: more than 1000 keys",
+        ),
+        (
+            "what-if",
+            {"environment": "prod", "priority_classes": dict.fromkeys(MANY, "a")},
+            "`priority_classes`: more than 1000 keys",
+        ),
+    ],
+)
+def test_a_body_of_many_errors_is_one_error(
+    service: Serving, secrets: dict[str, str], path: str, body: dict[str, Any], told: str
+) -> None:
+    """Each would be a line of the answer, and to find them holds up all other requests."""
+    headers = {**bearer(secrets["viewer"]), "Content-Type": "application/json"}
+    answer = service.post(f"/api/v1/{path}", body, headers=headers)
+    assert (answer.status_code, answer.json()["detail"]) == (400, f"body: {told}")
+    assert len(answer.json()["errors"]) == 1
+
+
 @pytest.mark.parametrize(
     "head",
     [

@@ -98,8 +98,9 @@ _SIZES: Final = (
     ("minimum", "maximum", ""),
     ("minLength", "maxLength", " characters"),
     ("minItems", "maxItems", " entries"),
+    ("minProperties", "maxProperties", " keys"),
 )
-"""How a schema says the least and the most of a number, a text and a list, and of what."""
+"""How a schema says the least and the most of a value, by its type, and of what."""
 
 
 def _bounds(schema: dict[str, Any]) -> str:
