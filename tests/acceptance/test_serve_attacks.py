@@ -734,6 +734,19 @@ def test_a_hundred_megabytes_hold_up_nobody(service: Serving, secrets: dict[str,
     assert (answer.status_code, answer.json()["type"]) == (413, "/api/v1/problems/too-large")
 
 
+def test_cookies_of_a_stranger_hold_up_nobody(service: Serving) -> None:
+    """To unquote one takes a Python before 3.11.10 two seconds; some of these are being read."""
+    cookies = {"Cookie": 'policy="' + "\\" * 30_000 + '"'}
+    with ThreadPoolExecutor(12) as pool:
+        sent = [
+            pool.submit(httpx.get, f"{service.url}/decisions", headers=cookies, timeout=60)
+            for _ in range(12)
+        ]
+        time.sleep(1)
+        assert httpx.get(f"{service.url}/healthz", timeout=10).status_code == 200
+        assert {one.result().status_code for one in sent} == {303}
+
+
 def test_a_head_that_drips_is_cut_off(service: Serving) -> None:
     """The time is that of the whole head: no byte makes it longer."""
     host, _, port = service.url.partition("//")[2].partition(":")
