@@ -69,7 +69,7 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
         values["message"] = failure.message.removeprefix("query: ")
     kept = {name: value for name, value in given.items() if name not in ("after", "limit")}
     seen = {**given, "limit": given.get("limit", PAGE)}
-    answer = pages.page(
+    answer = await pages.page(
         request,
         principal,
         "decisions.html",

@@ -17,7 +17,9 @@ _NONE: dict[str, Any] = {}
 
 
 async def show(pages: Pages, request: Request, principal: Principal) -> Response:
-    return pages.page(request, principal, "api.html", operations=operations(), schemas=schemas())
+    return await pages.page(
+        request, principal, "api.html", operations=operations(), schemas=schemas()
+    )
 
 
 @cache
