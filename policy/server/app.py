@@ -22,7 +22,6 @@ from policy.server.http import (
     Failure,
     Surroundings,
     in_own_thread,
-    in_thread,
     of_store,
     part_of,
     problem,
@@ -48,7 +47,7 @@ def build(service: PolicyService, access: Access) -> Starlette:
         assert isinstance(exc, HTTPException)
         failure = _refusal(request, exc, routes=[*app.routes, *for_people.routes])
         if _for_a_person(request):
-            answer = await in_thread(_as_page, service, access, request, failure)
+            answer = await _as_page(service, access, request, failure)
         else:
             answer = problem(failure)
         answer.headers.update(exc.headers or {})
@@ -119,12 +118,12 @@ def _for_a_person(request: Request) -> bool:
     return part_of(request.url.path) == PAGES and "text/html" in request.headers.get("accept", "")
 
 
-def _as_page(
+async def _as_page(
     service: PolicyService, access: Access, request: Request, failure: Failure
 ) -> Response:
-    from policy.server.pages.surface import Pages
+    from policy.server.pages.surface import Pages  # the routes that were looked at have it
 
-    return Pages(service, access).failed(request, access.principal(request), failure)
+    return await Pages(service, access).failed(request, access.principal(request), failure)
 
 
 def _gone(_: Request, __: Exception) -> Response:

@@ -651,6 +651,35 @@ def test_depth_of_json_has_a_limit(service: Serving, secrets: dict[str, str]) ->
     assert found == {400}
 
 
+MANY = [f"k{number}" for number in range(70_000)]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "told"),
+    [
+        ("sql", dict.fromkeys(MANY, 1), "more than 100 keys"),
+        (
+            "sql",
+            {"sql": "SELECT 1", "parameters": dict.fromkeys(MANY, 1.5)},
+            "`parameters`: more than 1000 keys",
+        ),
+        (
+            "what-if",
+            {"environment": "prod", "priority_classes": dict.fromkeys(MANY, "a")},
+            "`priority_classes`: more than 1000 keys",
+        ),
+    ],
+)
+def test_a_body_of_many_errors_is_one_error(
+    service: Serving, secrets: dict[str, str], path: str, body: dict[str, Any], told: str
+) -> None:
+    """Each would be a line of the answer, and to find them holds up all other requests."""
+    headers = {**bearer(secrets["viewer"]), "Content-Type": "application/json"}
+    answer = service.post(f"/api/v1/{path}", body, headers=headers)
+    assert (answer.status_code, answer.json()["detail"]) == (400, f"body: {told}")
+    assert len(answer.json()["errors"]) == 1
+
+
 @pytest.mark.parametrize(
     "head",
     [
@@ -703,6 +732,49 @@ def test_a_hundred_megabytes_hold_up_nobody(service: Serving, secrets: dict[str,
     assert len(waited) > 0
     answer = service.post("/extender/preempt", too_large, headers=headers)
     assert (answer.status_code, answer.json()["type"]) == (413, "/api/v1/problems/too-large")
+
+
+def test_cookies_of_a_stranger_hold_up_nobody(service: Serving) -> None:
+    """To unquote one takes a Python before 3.11.10 two seconds; some of these are being read."""
+    cookies = {"Cookie": 'policy="' + "\\" * 30_000 + '"'}
+    with ThreadPoolExecutor(12) as pool:
+        sent = [
+            pool.submit(httpx.get, f"{service.url}/decisions", headers=cookies, timeout=60)
+            for _ in range(12)
+        ]
+        time.sleep(1)
+        assert httpx.get(f"{service.url}/healthz", timeout=10).status_code == 200
+        assert {one.result().status_code for one in sent} == {303}
+
+
+def large(service: Serving, secret: str, *, rows: int) -> httpx.Response:
+    """The page of a result that takes half a second for each of its rows to be shown."""
+    values = ",".join(f"({number})" for number in range(rows))
+    asked = f"SELECT replace(hex(zeroblob(500000)), '0', char(1)) FROM (VALUES {values})"
+    headers = bearer(secret)
+    return httpx.get(f"{service.url}/sql", params={"q": asked}, headers=headers, timeout=120)
+
+
+def test_a_large_page_holds_up_nobody(service: Serving, secrets: dict[str, str]) -> None:
+    """Ten seconds it takes; others are answered meanwhile."""
+    with ThreadPoolExecutor(1) as pool:
+        page = pool.submit(large, service, secrets["limited"], rows=25)
+        time.sleep(1)  # until the statement has run
+        assert httpx.get(f"{service.url}/healthz", timeout=4).status_code == 200
+        assert page.result().status_code == 200
+
+
+def test_many_large_pages_hold_up_their_reader_alone(
+    service: Serving, secrets: dict[str, str]
+) -> None:
+    """However many are asked for at once, two of one token are made at a time."""
+    headers = bearer(secrets["viewer"])
+    with ThreadPoolExecutor(9) as pool:
+        pages = [pool.submit(large, service, secrets["limited"], rows=4) for _ in range(9)]
+        time.sleep(3)
+        answer = httpx.get(f"{service.url}/decisions", headers=headers, timeout=4)
+        assert answer.status_code == 200
+        assert {page.result().status_code for page in pages} == {200}
 
 
 def test_a_head_that_drips_is_cut_off(service: Serving) -> None:

@@ -287,6 +287,9 @@ def test_a_bar_leads_to_the_decisions_that_it_counts(
         ("since=1d&rules=by-hand", "totals by the hour are not kept by rules"),
         ("since=7d&namespace=shop&node=n1", "There are no bars for decisions by namespace, node."),
         ("since=1990-01-01&until=1990-12-31", "There is none in this time."),
+        ("until=0001-01-01T00:00:00Z", "Preemptions per hour: 0"),
+        ("until=9999-12-31T23:59:59Z", "None from 9999-12-30 23:00 to 9999-12-31 23:00 UTC."),
+        ("since=9999-12-20T00:00:00Z&until=9999-12-31T23:59:59Z", "Decisions per day: 0"),
     ],
 )
 def test_bars_say_what_they_count(

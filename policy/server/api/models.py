@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import (
@@ -24,11 +25,31 @@ _POD: Final = "namespace/name; without a namespace it is in `default`."
 _INSTANT: Final = "RFC 3339, `yesterday 14:02`, or `7d` before now"
 _LONGEST: Final = 10_000
 """Characters of a text."""
+_MOST_KEYS: Final = 100
+"""Of a request; none has a fifth of it that mean something."""
+_MOST_PARAMETERS: Final = 1_000
+"""Of a statement."""
+_MOST_CLASSES: Final = 1_000
+"""Priority classes that are supposed."""
 _WHOLE: Final = re.compile("-?[0-9]+")
+
+
+def _at_most(most: int, value: Any) -> Any:
+    """Refuse an object of more keys before each of them is looked at."""
+    if isinstance(value, dict) and len(value) > most:
+        known = {"field_type": "Dictionary", "max_length": most, "actual_length": None}
+        raise PydanticKnownError("too_long", known)
+    return value
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", str_max_length=_LONGEST)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few(cls, value: Any) -> Any:
+        # Each that there is not is an error in the answer.
+        return _at_most(_MOST_KEYS, value)
 
 
 class _Body(_Strict):
@@ -341,8 +362,13 @@ class WhatIf(_Body):
         max_length=200,
         description="Pods that wait as well, or Lists of them.",
     )
-    priority_classes: dict[str, Annotated[int, Field(gt=-(2**31), lt=2**31)]] = Field(
-        default_factory=dict, description="Values of classes, known or new."
+    priority_classes: Annotated[
+        dict[str, Annotated[int, Field(gt=-(2**31), lt=2**31)]],
+        BeforeValidator(partial(_at_most, _MOST_CLASSES)),
+    ] = Field(
+        default_factory=dict,
+        max_length=_MOST_CLASSES,
+        description="Values of classes, known or new.",
     )
     removed_nodes: list[str] = Field(
         default_factory=list,
@@ -421,7 +447,11 @@ class Query(_Body):
     sql: str = Field(
         min_length=1, max_length=10_000, description="With `:name` for each parameter."
     )
-    parameters: dict[str, SqlValue] = Field(
-        default_factory=dict, description="Values of the parameters, by their names."
+    parameters: Annotated[
+        dict[str, SqlValue], BeforeValidator(partial(_at_most, _MOST_PARAMETERS))
+    ] = Field(
+        default_factory=dict,
+        max_length=_MOST_PARAMETERS,
+        description="Values of the parameters, by their names.",
     )
     limit: int = Field(1000, ge=1, le=10_000, description="At most so many rows.")

@@ -8,6 +8,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 from policy.audit.documents import instant
+from policy.cluster import times
 from policy.store.read.figures import DAY_MS
 
 HEIGHT: Final = 60
@@ -46,7 +47,7 @@ def bars(
             count=counts.get(start, 0),
             height=max(2, round(HEIGHT * counts[start] / most)) if counts.get(start) else 0,
             href="/decisions?"
-            + urlencode({**given, "since": instant(start), "until": instant(start + step_ms)}),
+            + urlencode({**given, "since": instant(start), "until": _end(start + step_ms)}),
         )
         for start in starts
     ]
@@ -59,4 +60,9 @@ def _label(start: int, step_ms: int) -> str:
         return text[:16].replace("T", " ")
     if step_ms == DAY_MS:
         return text[:10]
-    return f"{text[:10]} to {instant(start + step_ms - DAY_MS)[:10]}"
+    return f"{text[:10]} to {_end(start + step_ms - DAY_MS)[:10]}"
+
+
+def _end(millis: int) -> str:
+    """The end of a stretch; of the last one that is the last instant that can be written."""
+    return instant(min(millis, times.LATEST))

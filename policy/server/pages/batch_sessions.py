@@ -39,10 +39,10 @@ async def show_one(pages: Pages, request: Request, principal: Principal) -> Resp
     require_choice(request.query_params, "show", ("effects",))
     if principal.limited:
         values = await in_thread(_own, pages.service, principal, wanted, behind or 0)
-        return pages.page(request, principal, "session_own.html", **values)
+        return await pages.page(request, principal, "session_own.html", **values)
     effective = request.query_params.get("show") == "effects"
     values = await in_thread(_one, pages.service, principal, wanted, effective, behind)
-    return pages.page(request, principal, "session.html", **values)
+    return await pages.page(request, principal, "session.html", **values)
 
 
 def _one(

@@ -40,7 +40,7 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
         if failure.status >= 500:
             raise
     values |= await in_thread(_choices, pages.service)
-    return pages.page(
+    return await pages.page(
         request,
         principal,
         "compare.html",

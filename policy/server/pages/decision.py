@@ -50,7 +50,7 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
         more = await pages.work(request, principal, long, _whole, pages, stored, asked)
     # Pages of workloads and nodes have what was simulated where its cluster is named.
     only = told["cluster"] if told["origin"] == Origin.SIMULATED else ""
-    return pages.page(
+    return await pages.page(
         request, principal, "decision.html", told=told, in_cluster=only, width=WIDTH, **more
     )
 

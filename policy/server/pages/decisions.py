@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from policy.audit.documents import instant
+from policy.cluster import times
 from policy.decision.model import Outcome
 from policy.server import views
 from policy.server.api.models import DecisionsQuery
@@ -68,7 +69,7 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
         values["message"] = failure.message.removeprefix("query: ")
     kept = {name: value for name, value in given.items() if name not in ("after", "limit")}
     seen = {**given, "limit": given.get("limit", PAGE)}
-    answer = pages.page(
+    answer = await pages.page(
         request,
         principal,
         "decisions.html",
@@ -146,7 +147,7 @@ def _histogram(
         )
     since_ms, until_ms = wanted["since_ms"], wanted["until_ms"]
     until_ms = newest_ms + 1 if until_ms is None else until_ms
-    since_ms = until_ms - DAY_MS if since_ms is None else since_ms
+    since_ms = max(times.EARLIEST, until_ms - DAY_MS) if since_ms is None else since_ms
     if until_ms - since_ms <= _HOURS * HOUR_MS:
         return _by_hour(service, query, wanted, since_ms=since_ms, until_ms=until_ms)
     return _by_day(service, query, wanted, since_ms=since_ms, until_ms=until_ms)

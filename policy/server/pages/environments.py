@@ -32,7 +32,7 @@ _ACTIVE: Final = "active"
 async def show(pages: Pages, request: Request, principal: Principal) -> Response:
     rows = await in_thread(pages.service.store.read.environments)
     found = [views.environment(row) for row in rows]
-    return pages.page(request, principal, "environments.html", found=found)
+    return await pages.page(request, principal, "environments.html", found=found)
 
 
 async def opened(pages: Pages, request: Request, principal: Principal) -> Response:
@@ -69,7 +69,7 @@ async def show_one(
         refused = Refused(form=_TRY, failure=problem, entered={})
     newest = values["told"]["active"]
     fields = {"rules": candidate, "reason": "", _ACTIVE: newest["id"] if newest else 0}
-    return pages.page(
+    return await pages.page(
         request,
         principal,
         "environment.html",

@@ -34,7 +34,7 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
 
 async def show_one(pages: Pages, request: Request, principal: Principal) -> Response:
     values = await in_thread(_one, pages.service, principal, request.path_params["id"])
-    return pages.page(request, principal, "group.html", **values)
+    return await pages.page(request, principal, "group.html", **values)
 
 
 def _one(service: PolicyService, principal: Principal, wanted: str) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from policy.text.words import number
 async def show(pages: Pages, request: Request, principal: Principal) -> Response:
     name, cluster = request.path_params["name"], cluster_named(request)
     values = await in_thread(_found, pages.service, principal, name, cluster)
-    return pages.page(
+    return await pages.page(
         request,
         principal,
         "node.html",

@@ -32,7 +32,7 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
     values = await pages.work(
         request, principal, again, observation, pages.service, principal, wanted, again=again
     )
-    return pages.page(
+    return await pages.page(
         request,
         principal,
         "observation.html",

@@ -65,7 +65,7 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
             raise
         status = failure.status
     kept = {name: value for name, value in given.items() if name not in ("after", "limit")}
-    return pages.page(
+    return await pages.page(
         request,
         principal,
         "observed.html",

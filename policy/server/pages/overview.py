@@ -34,7 +34,7 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
     cluster = request.query_params.get("cluster", "")[:253]
     made = limited if principal.limited else overview
     figures = await in_thread(made, pages.service, principal, days=int(days), cluster=cluster)
-    return pages.page(
+    return await pages.page(
         request,
         principal,
         "overview.html",

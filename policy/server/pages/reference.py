@@ -17,7 +17,9 @@ _NONE: dict[str, Any] = {}
 
 
 async def show(pages: Pages, request: Request, principal: Principal) -> Response:
-    return pages.page(request, principal, "api.html", operations=operations(), schemas=schemas())
+    return await pages.page(
+        request, principal, "api.html", operations=operations(), schemas=schemas()
+    )
 
 
 @cache
@@ -98,8 +100,9 @@ _SIZES: Final = (
     ("minimum", "maximum", ""),
     ("minLength", "maxLength", " characters"),
     ("minItems", "maxItems", " entries"),
+    ("minProperties", "maxProperties", " keys"),
 )
-"""How a schema says the least and the most of a number, a text and a list, and of what."""
+"""How a schema says the least and the most of a value, by its type, and of what."""
 
 
 def _bounds(schema: dict[str, Any]) -> str:

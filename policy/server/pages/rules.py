@@ -44,7 +44,7 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
         {"kind": kind, "rules": [one for one in found if one["shipped"] and one["kind"] == kind]}
         for kind in RulesKind
     ]
-    return pages.page(
+    return await pages.page(
         request,
         principal,
         "rules.html",
@@ -57,7 +57,8 @@ async def show_one(pages: Pages, request: Request, principal: Principal) -> Resp
     wanted, other = request.path_params["name"], request.query_params.get("diff", "")[:253]
     values = await in_thread(_one, pages.service, wanted, other)
     status = 200 if values["failure"] is None else values["failure"].status
-    return pages.page(request, principal, "rule_set.html", status=status, other=other, **values)
+    values["other"] = other
+    return await pages.page(request, principal, "rule_set.html", status=status, **values)
 
 
 def _one(service: PolicyService, wanted: str, other: str) -> dict[str, Any]:

@@ -52,7 +52,7 @@ async def show_list(
             raise
     kept = {name: value for name, value in given.items() if name not in ("after", "limit")}
     filtered = f"?{urlencode(kept)}" if kept else ""
-    return pages.page(
+    return await pages.page(
         request,
         principal,
         template,

@@ -31,7 +31,7 @@ async def login(pages: Pages, request: Request) -> Response:
             )
             return answer
         wrong = True
-    return pages.page(
+    return await pages.page(
         request,
         None,
         "login.html",

@@ -24,7 +24,7 @@ _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 
 async def show(pages: Pages, request: Request, principal: Principal) -> Response:
     found = await in_thread(pages.service.store.read.simulations)
-    return pages.page(request, principal, "simulations.html", found=found)
+    return await pages.page(request, principal, "simulations.html", found=found)
 
 
 async def show_one(pages: Pages, request: Request, _: Principal) -> Response:

@@ -73,8 +73,8 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
         require_known(query, _KNOWN, question.names)
         given = values(question.names, query, now_ms=pages.service.clock())
         if question.text.strip():
-            result = await pages.service.long_work.of(
-                request, principal.name, _run, pages, principal, question, given
+            result = await pages.work(
+                request, principal, True, _run, pages, principal, question, given
             )
     except Failure as exc:
         failure = exc
@@ -85,13 +85,14 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
             raise failure
         if result is None:
             raise Failure(400, "invalid", "the query is empty")
-        return _download(result, form)
+        return await pages.work(request, principal, True, _download, result, form)
     drawn, no_chart = _drawn(query, result)
-    return pages.page(
+    return await pages.page(
         request,
         principal,
         "sql.html",
         status=200 if failure is None else failure.status,
+        long=result is not None,
         text=question.text if question else query.get("q", ""),
         name=question.saved.name if question and question.saved else "",
         parameters=question.parameters if question else [],

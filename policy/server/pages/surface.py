@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, quote
 
@@ -46,17 +47,21 @@ class Pages:
         self.service = service
         self.access = access
 
-    def page(
+    async def page(
         self,
         request: Request,
         principal: Principal | None,
         template: str,
         *,
         status: int = 200,
+        long: bool = False,
         **values: Any,
     ) -> Response:
-        """The answer that a template makes."""
-        return page(request, self.access, principal, template, status=status, **values)
+        """The answer that a template makes; long: it may take seconds, as for a result of SQL."""
+        made = partial(page, request, self.access, principal, template, status=status, **values)
+        if long and principal is not None:
+            return await self.work(request, principal, long, made)
+        return await in_thread(made)
 
     async def work(
         self,
@@ -111,14 +116,20 @@ class Pages:
                 # People are shown a page whatever happens.
                 log.exception("a page failed")
                 failure = unforeseen()
-            return self.failed(request, self.access.principal(request), failure)
+            return await self.failed(request, self.access.principal(request), failure)
 
         return endpoint
 
-    def failed(self, request: Request, principal: Principal | None, failure: Failure) -> Response:
+    async def failed(
+        self, request: Request, principal: Principal | None, failure: Failure
+    ) -> Response:
         """An error as a page; in place of all that is shown where htmx asked for a part of one."""
-        values = {"message": failure.message, "help": failure.help, "code": failure.status}
-        answer = self.page(request, principal, "error.html", status=failure.status, **values)
+        values: dict[str, Any] = {
+            "message": failure.message,
+            "help": failure.help,
+            "code": failure.status,
+        }
+        answer = await self.page(request, principal, "error.html", status=failure.status, **values)
         answer.headers.update(refusal_headers(failure))
         if HTMX in request.headers:
             answer.headers["HX-Retarget"] = answer.headers["HX-Reselect"] = "#content"

@@ -51,7 +51,8 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
     if own and _KIND.fullmatch(kind) and not (shown["hits"] or shown["line"]):
         query = f"?{request.url.query}" if request.url.query else ""
         return RedirectResponse(_path(namespace, own) + query, status_code=303)
-    return pages.page(request, principal, "workload.html", title=f"{namespace}/{name}", **shown)
+    shown["title"] = f"{namespace}/{name}"
+    return await pages.page(request, principal, "workload.html", **shown)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
