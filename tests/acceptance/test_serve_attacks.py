@@ -288,6 +288,12 @@ def test_an_answer_of_sql_has_a_size(service: Serving, secrets: dict[str, str], 
     many += " SELECT hex(zeroblob(500000 + i)) FROM n"
     large = sql(service, secrets[role], many.format(40))
     assert (large.status_code, "larger than 32 MiB" in large.text) == (400, True)
+    # In JSON, which is made in one piece, each of these has six bytes.
+    controls = many.replace(
+        "hex(zeroblob(500000 + i))", "replace(hex(zeroblob(450000)), '0', char(1))"
+    )
+    large = sql(service, secrets[role], controls.format(7))
+    assert (large.status_code, "larger than 32 MiB" in large.text) == (400, True)
     small = sql(service, secrets[role], many.format(4))
     assert (small.status_code, len(small.json()["rows"])) == (200, 4)
 

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, Final
 
 from policy.store.errors import InvalidValue
-from policy.store.read.bounds import ANSWER_MIB, within
+from policy.store.read.bounds import ANSWER_MIB, require_little_temporary, within
 from policy.store.read.sqlite_reading import only_reading
 from policy.store.read.stoppable import OutOfTime, Stoppable
 
@@ -50,7 +50,7 @@ def run(
         with suppress(sqlite3.ProgrammingError):  # it has just ended by itself
             raw.interrupt()
 
-    calls = Stoppable(seconds=timeout, cancel=cancel)
+    calls = Stoppable(seconds=timeout, cancel=cancel, require=require_little_temporary)
     try:
         return calls.call(lambda: _run(raw, tables, query, parameters, limit=limit))
     except OutOfTime:

@@ -29,7 +29,7 @@ from policy.store.errors import (
     first_line,
     sqlstate,
 )
-from policy.store.read.bounds import within
+from policy.store.read.bounds import require_little_temporary, within
 from policy.store.read.privileges import functions_with_effects, powers
 from policy.store.read.sqlite_reading import columns_of, only_reading, require_views
 from policy.store.read.stoppable import OutOfTime, Stoppable
@@ -92,7 +92,8 @@ def run(
     timeout: seconds that the database may take for all rows together; None for no limit.
     trusted: whoever wrote the query may do what the connection may do.
     views_only: no table is read but by way of our views. On SQLite; on Postgres it is for the
-    connection's role to say what may be read. most_mib: how large all rows together may be.
+    connection's role to say what may be read. most_mib: how large all rows together may be, for
+    those who ask a service; SQLite's temporary files are limited then, too.
     """
     if not query.strip().rstrip(";").strip():
         raise InvalidValue("the query is empty", help='for example "SELECT * FROM v_preemptions"')
@@ -119,7 +120,12 @@ class _Reader:
             self._database.close()
             raise
         self._raw: Any = self._connection.connection.dbapi_connection
-        self._calls = Stoppable(seconds=timeout, cancel=self._cancel)
+        bounded = most_mib is not None and self._database.is_sqlite
+        self._calls = Stoppable(
+            seconds=timeout,
+            cancel=self._cancel,
+            require=require_little_temporary if bounded else None,
+        )
         self._found: CursorResult[Any] | None = None
 
     def execute(

@@ -43,12 +43,14 @@ def only_reading(
     raw: sqlite3.Connection,
     *,
     among: Collection[str] | None = None,
+    modules: Collection[str] = (),
     value_bytes: int = _VALUE_BYTES,
 ) -> None:
     """Have SQLite refuse what `mode=ro` and `query_only` allow: other files, other settings.
 
     among: names of tables, in lower case, that alone are read, and not described either; None for
-    all. value_bytes: of the longest text, and the longest row, also of one that is only read.
+    all. modules: names of virtual tables that are there, too. value_bytes: of the longest text, and
+    the longest row, also of one that is only read.
     """
 
     def authorize(action: int, name: str | None, second: str | None, *_: object) -> int:
@@ -56,7 +58,9 @@ def only_reading(
             return sqlite3.SQLITE_DENY
         hidden = among is not None and name and name.lower() not in among
         if action == sqlite3.SQLITE_READ and hidden and (name, second) != _OF_FUNCTIONS:
-            return sqlite3.SQLITE_DENY
+            # Of a subquery of which no column is read SQLite says its name, as of a table.
+            subquery = second == "" and not _is_there(name or "", modules)
+            return sqlite3.SQLITE_OK if subquery else sqlite3.SQLITE_DENY
         allowed = (
             action in _READING
             or (action == sqlite3.SQLITE_PRAGMA and among is None and name in _READING_PRAGMAS)
@@ -69,6 +73,12 @@ def only_reading(
     raw.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, value_bytes)
     raw.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, _PATTERN_BYTES)
     raw.set_authorizer(authorize)
+
+
+def _is_there(name: str, modules: Collection[str]) -> bool:
+    """Is it a table in a database that holds nothing beside what may be read?"""
+    lower = name.lower()
+    return not modules or lower in modules or lower.startswith(("sqlite_", "pragma_"))
 
 
 def columns_of(raw: sqlite3.Connection, views: Sequence[str]) -> dict[str, list[str]]:
@@ -92,7 +102,8 @@ def require_views(
         for view, columns in views.items():
             named = ", ".join('"' + column.replace('"', '""') + '"' for column in columns)
             empty.execute(f'CREATE TABLE "{view}" ({named})')
-        only_reading(empty, among={*views, *_BESIDE})
+        modules = {name.lower() for (name,) in empty.execute("PRAGMA module_list")}
+        only_reading(empty, among={*views, *_BESIDE}, modules=modules)
         # It is prepared, which is all that is wanted, and stopped at its first step.
         empty.set_progress_handler(lambda: 1, 1)
         try:

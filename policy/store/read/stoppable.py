@@ -31,17 +31,27 @@ class Stoppable:
     thread is a daemon, so that a call which cannot be cancelled never holds the process back.
     """
 
-    def __init__(self, *, seconds: float | None, cancel: Callable[[], None]) -> None:
-        """seconds: None for no limit; cancel: ends the call that is running, from any thread."""
+    def __init__(
+        self,
+        *,
+        seconds: float | None,
+        cancel: Callable[[], None],
+        require: Callable[[], None] | None = None,
+    ) -> None:
+        """seconds: None for no limit; cancel: ends the call that is running, from any thread.
+
+        require: asked twice a second while a call runs; what it raises ends the call.
+        """
         self._left = seconds
         self._cancel = cancel
+        self._require = require
         self._calls: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
         self._results: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
         self.running = False  #: a call was given up and may still be running
         threading.Thread(target=self._serve, daemon=True).start()
 
     def call(self, function: Callable[[], _Result]) -> _Result:
-        """What the function returns or raises. Raises OutOfTime, KeyboardInterrupt."""
+        """What the function returns or raises. Raises OutOfTime, what `require` does."""
         begun = time.monotonic()
         self.running = True
         try:
@@ -50,7 +60,7 @@ class Stoppable:
         except Empty:
             self._give_up()
             raise OutOfTime from None
-        except KeyboardInterrupt:
+        except BaseException:  # a Ctrl-C, or what is required is not so
             self._give_up()
             raise
         self.running = False
@@ -65,7 +75,7 @@ class Stoppable:
         self._calls.put(None)
 
     def _result(self, seconds: float | None) -> tuple[Any, BaseException | None]:
-        """What comes within that time. Raises Empty, KeyboardInterrupt."""
+        """What comes within that time. Raises Empty, what `require` does."""
         until = None if seconds is None else time.monotonic() + seconds
         while True:
             left = _LOOK_SECONDS if until is None else until - time.monotonic()
@@ -74,6 +84,8 @@ class Stoppable:
             except Empty:
                 if left <= _LOOK_SECONDS and until is not None:
                     raise
+            if self._require is not None:
+                self._require()
 
     def _give_up(self) -> None:
         until = time.monotonic() + _GRACE_SECONDS
