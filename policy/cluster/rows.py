@@ -23,9 +23,11 @@ _CHANGES: Final = 2048
 _LATEST: Final = 64
 """Changed rows that are copied with every delta, before they join the others."""
 
+_PER_FREE: Final = 32
+"""Rows for each of which a free one is made when the last free one is taken."""
+
 _FEW_FREE: Final = 4
-_FREE: Final = 32
-"""Rows for which a free one is made, where the last free one is taken; a few more in all."""
+"""Free rows that are made beside these."""
 
 
 class PodRows(Sequence["Pod | None"]):
@@ -136,7 +138,7 @@ class KeyRows:
             keys[self.used :] = ""
             rows = {key: row for key, row in rows.items() if row < self.used}
         if used > keys.size:
-            keys = np.full(used + used // _FREE + _FEW_FREE, "", dtype=np.object_)
+            keys = np.full(used + used // _PER_FREE + _FEW_FREE, "", dtype=np.object_)
             keys[: self.used] = self.keys[: self.used]
         for row, key in enumerate(added, start=self.used):
             keys[row] = key

@@ -42,6 +42,9 @@ DEFAULT_CANDIDATES_KEPT: Final = 10
 
 _PART_FOR_WRITES: Final = 0.75
 """Of the time that is left; in the rest the call is answered in another way."""
+_LEAST_SECONDS: Final = 0.2
+"""For that also where less is left: what is written without waiting, however busy the machine, does
+not take back what shares its transaction."""
 
 _TAKEN: Final = "extender"
 """Who changes the state by what a scheduler's call says."""
@@ -185,7 +188,7 @@ def record_group(
             recorded.append(done)
         claimed = claim() if claim is not None else None
         if seconds_left is not None:
-            bulk.within(connection, _PART_FOR_WRITES * seconds_left())
+            bulk.within(connection, max(_PART_FOR_WRITES * seconds_left(), _LEAST_SECONDS))
         writer.write()
         if claimed is not None:
             claimed()
