@@ -122,7 +122,7 @@ def test_what_loads_states_waits_with_queries_of_the_same_token(
     )
     with ThreadPoolExecutor(20) as callers:
         queries = [callers.submit(query) for _ in range(2)]
-        assert not wait(queries, timeout=1).done
+        assert not wait(queries, timeout=3).done
         reads = {path: callers.submit(read, path) for path in long}
         wait(reads.values(), timeout=1)
         answered = [path for path, one in reads.items() if one.done()]

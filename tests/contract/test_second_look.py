@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from policy.cluster.snapshot import Snapshot
+from policy.cluster.snapshot import OnNodes, Snapshot
 from policy.cluster.tables import PRIORITY
 from policy.groups.decide import decide_group
 from policy.preemption.decide import decide
@@ -42,7 +42,8 @@ def forgetful(snapshot: Snapshot) -> Snapshot:
         without_value=(),
         node=snapshot.node,
     )
-    inputs = (RULES.victims.eligible, snapshot.node, 10, snapshot.column(PRIORITY))
+    priorities = OnNodes(snapshot.column(PRIORITY), snapshot.node)
+    inputs = (RULES.victims.eligible, snapshot.node, 10, priorities)
     snapshot.remembered("allowed", inputs, lambda: none)
     return snapshot
 
