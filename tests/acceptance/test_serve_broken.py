@@ -165,6 +165,26 @@ def test_a_decision_that_waits_for_a_lock_is_taken_back_in_time(
     assert service.stop() == 0
 
 
+def test_calls_that_wait_for_a_lock_together_are_answered_and_recorded_once(
+    wire: BrokenWire, tmp_path: Path
+) -> None:
+    """Also those that were decided on the state that another one would have led to."""
+    options = ("--extender-mode", "enforce", "--on-failure", "deny", "--deadline", DEADLINE)
+    service = started(wire, tmp_path, *options)
+    calls = list({pod_of(one): one for one in CALLS}.values())[:8]
+    with ThreadPoolExecutor(len(calls)) as schedulers, psycopg.connect(wire.url) as other:
+        other.execute(LOCKED)
+        given = list(schedulers.map(lambda one: service.post("/extender/preempt", one), calls))
+    assert [(one.status_code, one.json()["NodeNameToMetaVictims"]) for one in given] == [
+        (200, {}) for _ in calls
+    ]
+    assert until(lambda: not waits_in(tmp_path))
+    found = [recorded(wire, one) for one in calls]
+    assert [[answer for answer, _ in of] for of in found] == [["none"] for _ in calls]
+    assert all(failure for [(_, failure)] in found)
+    assert service.stop() == 0
+
+
 def test_a_lock_that_is_gone_in_time_changes_nothing(wire: BrokenWire, tmp_path: Path) -> None:
     service = started(wire, tmp_path, "--extender-mode", "enforce", "--deadline", 30)
     with ThreadPoolExecutor(1) as scheduler, psycopg.connect(wire.url) as other:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from policy.server.extender import channel
-from policy.server.extender.call import GivenUp, PreemptCall
+from policy.server.extender.call import Deadline, GivenUp, PreemptCall
 from policy.server.extender.wire import PreemptRequest, read_preempt
 from policy.store.model.decisions import CallMode
 
@@ -50,6 +50,18 @@ def test_nothing_is_committed_after_the_deadline() -> None:
     with pytest.raises(GivenUp):
         call.claim()
     assert (call.given_up, call.give_up()) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("left", "seconds", "to_write"),
+    [(800, 1000, 600), (0, 1000, 0.2), (-5, 1000, 0.2), (0, 0.4, 0.2), (0, 0.1, 0.05)],
+)
+def test_what_is_written_may_take_as_long_as_the_call_can_still_be_answered(
+    left: float, seconds: float, to_write: float
+) -> None:
+    """By twice its time a call that is being written is given up as in doubt."""
+    deadline = Deadline(time.monotonic() + left, seconds)
+    assert deadline.seconds_to_write() == pytest.approx(to_write, rel=0.1)
 
 
 def test_messages_arrive_as_they_were_sent() -> None:

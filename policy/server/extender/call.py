@@ -8,10 +8,37 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final, NamedTuple
 
 from policy.server.extender.wire import PreemptRequest
 from policy.server.tracing import UNTRACED, Trace
 from policy.store.model.decisions import CallMode
+
+_PART_TO_WRITE: Final = 0.75
+"""Of the time that a call has left; in the rest it is answered in another way."""
+_LEAST_TO_WRITE: Final = 0.2
+"""Seconds for that also where less is left: what is written without waiting, however busy the
+machine, does not take back what shares its transaction."""
+_LEAST_PART: Final = 0.5
+"""Of all the time of a call, where that is less: by twice that time nobody knows what became of
+one that is still being written."""
+
+
+class Deadline(NamedTuple):
+    """Up to when a decision is of use as the answer to a call."""
+
+    at: float  #: `time.monotonic`
+    seconds: float  #: from the beginning of the call
+
+    @property
+    def left(self) -> float:
+        """Seconds up to then; less than 0 behind it."""
+        return self.at - time.monotonic()
+
+    def seconds_to_write(self) -> float:
+        """How long a statement may take, from now on, so that there is an answer if it fails."""
+        least = min(_LEAST_TO_WRITE, _LEAST_PART * self.seconds)
+        return max(_PART_TO_WRITE * self.left, least)
 
 
 class GivenUp(Exception):
@@ -62,14 +89,13 @@ class PreemptCall:
         return 0 if self._held is None else int((time.monotonic() - self._held) * 1_000_000)
 
     @property
-    def until(self) -> float:
-        """`time.monotonic` up to which a decision is of use."""
-        return self.started + self.seconds
+    def deadline(self) -> Deadline:
+        return Deadline(self.started + self.seconds, self.seconds)
 
     @property
     def left(self) -> float:
         """Seconds in which a decision is still of use."""
-        return self.until - time.monotonic()
+        return self.deadline.left
 
     @property
     def patient(self) -> bool:

@@ -26,6 +26,7 @@ from policy.rules import RuleSet
 from policy.scheduling.effects import changes_of
 from policy.scheduling.state import Contended, Proposal, State, StateMoved, StateTracker
 from policy.server.extender.brought import BodyNeeded, preemptor_brought, victims_brought
+from policy.server.extender.call import Deadline
 from policy.server.extender.record_channel import DecidedCall
 from policy.server.extender.recorder import InDoubt, PodsMoved, Recorder, RulesMoved
 from policy.server.extender.warming import warmed
@@ -68,7 +69,7 @@ class WaitingRequest:
     claim: Callable[[], None] = lambda: None
     reopen: Callable[[], None] = lambda: None
     hold: Callable[[], bool] = lambda: False  #: may it wait for a newer state?
-    until: float | None = None  #: `time.monotonic` up to which it is of use; None: it always is
+    deadline: Deadline | None = None  #: up to which it is of use; None: it always is
     once: WriteKey | None = None  #: under which one process records it; None where no other has it
     in_doubt: bool = False  #: may it be in the record in another way, `DECIDED_IN_TIME`?
     trace: Trace = UNTRACED
@@ -363,7 +364,7 @@ class Decider:
                 once=question.once,
                 unless_decided=DECIDED_IN_TIME if question.in_doubt else (),
                 waiting=self._waiting(),
-                until=question.until,
+                deadline=question.deadline,
             ),
             claim=question.claim,
         )

@@ -561,7 +561,7 @@ def _question(call: PreemptCall) -> WaitingRequest:
         claim=call.claim,
         reopen=call.reopen,
         hold=call.hold,
-        until=call.until,
+        deadline=call.deadline,
         trace=call.trace,
     )
 

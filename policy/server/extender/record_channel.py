@@ -14,6 +14,7 @@ import msgspec
 from policy.cluster.objects import Pod
 from policy.decision.record import DecisionRecord
 from policy.server.extender import frames
+from policy.server.extender.call import Deadline
 from policy.store.model.decisions import Recorded, ServedCall
 from policy.store.record.keys import WriteKey
 from policy.store.record.rule_sets import RuleSetText
@@ -49,7 +50,7 @@ class DecidedCall(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     once: WriteKey | None  #: under which one process records it; None where no other has the call
     unless_decided: tuple[str, ...]  #: not where it is in the record with one of these failures
     waiting: int  #: calls that wait for their decision
-    until: float | None  #: `time.monotonic` up to which it is of use; None where it always is
+    deadline: Deadline | None  #: up to which it is of use; None where it always is
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True, tag=True):

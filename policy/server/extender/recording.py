@@ -24,7 +24,7 @@ from typing import BinaryIO, Final, NamedTuple
 from policy.cluster import collector
 from policy.server import interpreter
 from policy.server.extender import record_channel
-from policy.server.extender.call import GivenUp
+from policy.server.extender.call import Deadline, GivenUp
 from policy.server.extender.record_channel import (
     Begin,
     CallsBroken,
@@ -285,7 +285,7 @@ class _Writer:
             actor=first.actor,
             origin=Origin.EXTENDER,
             claim=partial(self._claim, calls),
-            seconds_left=_seconds_left([sent.call.until for sent in together]),
+            seconds=_seconds_to_write([sent.call.deadline for sent in together]),
             once=first.once,
             unless_decided=first.unless_decided,
         )
@@ -301,10 +301,10 @@ class _Writer:
         return granted
 
 
-def _seconds_left(ends: Iterable[float | None]) -> Callable[[], float] | None:
-    """How long decisions are of use, each of them up to its end; None where they always are."""
-    first = min((end for end in ends if end is not None), default=None)
-    return None if first is None else lambda: first - time.monotonic()
+def _seconds_to_write(deadlines: Iterable[Deadline | None]) -> Callable[[], float] | None:
+    """How long a statement that writes decisions may take; None where nobody waits for them."""
+    first = min((deadline for deadline in deadlines if deadline is not None), default=None)
+    return None if first is None else first.seconds_to_write
 
 
 if __name__ == "__main__":

@@ -40,12 +40,6 @@ from policy.store.totals import Totals
 
 DEFAULT_CANDIDATES_KEPT: Final = 10
 
-_PART_FOR_WRITES: Final = 0.75
-"""Of the time that is left; in the rest the call is answered in another way."""
-_LEAST_SECONDS: Final = 0.2
-"""For that also where less is left: what is written without waiting, however busy the machine, does
-not take back what shares its transaction."""
-
 _TAKEN: Final = "extender"
 """Who changes the state by what a scheduler's call says."""
 
@@ -133,7 +127,7 @@ def record_group(
     cause: Cause = Cause.DECISION,
     origin: Origin = Origin.DECIDED,
     claim: Callable[[], Callable[[], None]] | None = None,
-    seconds_left: Callable[[], float] | None = None,
+    seconds: Callable[[], float] | None = None,
     once: WriteKey | None = None,
     unless_decided: Sequence[str] = (),
 ) -> list[Recorded]:
@@ -142,12 +136,12 @@ def record_group(
     expected_revision: that the first one was made on. expected_digest: of the state there, where
     the revision may be another one that others have written. claim: called when all is ready to be
     written; what it gives is called before that is committed. What either raises takes everything
-    back. seconds_left: how long the decisions are of use; on Postgres they are taken back in time
-    for another answer where they cannot be written by then, as behind somebody's lock. once: what
-    the decisions are recorded under, so that no other process records them, too; raises
-    AlreadyWritten where one did. unless_decided: raises it, too, where the call of the first
-    decision is in the record with one of these failures; a transaction that may just be writing it
-    is waited for. Raises PodsGone where a preemptor that is taken for a new pod is none.
+    back. seconds: called next, says how long Postgres may take for each statement that writes; what
+    takes longer, as behind somebody's lock, takes everything back. once: what the decisions are
+    recorded under, so that no other process records them, too; raises AlreadyWritten where one did.
+    unless_decided: raises it, too, where the call of the first decision is in the record with one
+    of these failures; a transaction that may just be writing it is waited for. Raises PodsGone
+    where a preemptor that is taken for a new pod is none.
     """
     if not decided:
         return []
@@ -187,8 +181,8 @@ def record_group(
             basis = Basis(cluster=cluster, revision=done.revision, state_digest=done.state_digest)
             recorded.append(done)
         claimed = claim() if claim is not None else None
-        if seconds_left is not None:
-            bulk.within(connection, max(_PART_FOR_WRITES * seconds_left(), _LEAST_SECONDS))
+        if seconds is not None:
+            bulk.within(connection, seconds())
         writer.write()
         if claimed is not None:
             claimed()
