@@ -20,8 +20,8 @@ _LEAST_TO_WRITE: Final = 0.2
 """Seconds for that also where less is left: what is written without waiting, however busy the
 machine, does not take back what shares its transaction."""
 _LEAST_PART: Final = 0.5
-"""Of all the time of a call, where that is less: by twice that time nobody knows what became of
-one that is still being written."""
+"""Of all the time of a call, where that is less: by twice that time it is unknown what became
+of one that is still being written."""
 
 
 class Deadline(NamedTuple):

@@ -302,7 +302,7 @@ class _Writer:
 
 
 def _seconds_to_write(deadlines: Iterable[Deadline | None]) -> Callable[[], float] | None:
-    """How long a statement that writes decisions may take; None where nobody waits for them."""
+    """How long a statement that writes decisions may take; None where no call waits for them."""
     first = min((deadline for deadline in deadlines if deadline is not None), default=None)
     return None if first is None else first.seconds_to_write
 
