@@ -17,6 +17,9 @@ import pytest
 
 from policy.audit.replay import replay_all
 from policy.cluster.objects import Pod
+from policy.cluster.snapshot import Snapshot
+from policy.decision.model import Decision
+from policy.preemption.decide import decide
 from policy.rules import RuleSet
 from policy.scheduling.state import StateMoved
 from policy.server.extender.call import GivenUp, PreemptCall
@@ -569,7 +572,7 @@ def with_objects(number: int, *nodes: int, fresh: int | None = None) -> WaitingR
         for i in nodes
     }
     if fresh is not None:
-        pod = a_pod("fresh").priority(1).cpu(1).on(f"n{fresh}").pod
+        pod = a_pod(f"fresh-{fresh}").priority(1).cpu(1).on(f"n{fresh}").pod
         offered[f"n{fresh}"]["Pods"].append(pod)
     body = msgspec.json.encode({"Pod": waiting(number), "NodeNameToVictims": offered})
     return _question(
@@ -610,8 +613,26 @@ def test_a_victim_that_the_state_has_not_seen_yet_is_taken_over(
     """Also where there is a candidate all of whose victims it has."""
     asked = with_objects(0, 0, 1, fresh=1)
     assert chosen(decider(store).decide(asked)) == {"default/w0": "n0"}
-    assert "fresh" in pods_of(store)
+    assert "fresh-1" in pods_of(store)
     in_order(store, decisions=1)
+
+
+def test_after_a_call_that_brings_victims_the_next_are_asked_for_theirs_first(
+    store: Store, monkeypatch: pytest.MonkeyPatch, decider: MakeDecider
+) -> None:
+    """The first is decided in vain before its victim is looked for, those after it once each."""
+    made: list[str] = []
+
+    def counted(snapshot: Snapshot, rules: RuleSet, preemptor: str, **options: Any) -> Decision:
+        made.append(preemptor)
+        return decide(snapshot, rules, preemptor, **options)
+
+    monkeypatch.setattr("policy.server.extender.deciding.decide", counted)
+    desk = decider(store)
+    asked = [with_objects(i, i, fresh=i) for i in range(3)]
+    assert chosen(*sent(desk, asked)) == {f"default/w{i}": f"n{i}" for i in range(3)}
+    assert made == ["default/w0", "default/w0", "default/w1", "default/w2"]
+    in_order(store, decisions=3)
 
 
 def test_nobody_is_evicted_for_a_pod_that_is_gone(store: Store, decider: MakeDecider) -> None:

@@ -47,6 +47,8 @@ _LATE_ATTEMPTS: Final = 3
 """How often a call that was answered before is decided, where its pod leaves meanwhile."""
 _LEFT: Final = 1000
 """Pods that have left of which it is remembered."""
+_LOOKED_AT_FIRST: Final = 64
+"""Questions after one whose victims the state did not have that are asked for theirs at once."""
 _AHEAD: Final = 16
 """Decisions that may wait for their record. More of them would only be more in vain where another
 process was faster."""
@@ -139,6 +141,8 @@ class Decider:
         self._warm_up()
         #: by key, pods that wait for a decision that changes nothing, and what they were before
         self._returned: dict[str, tuple[str, Pod | None]] = {}
+        #: how many of the next questions are asked first whether the state has their victims
+        self._look_first = 0
         #: pods that were asked for when they had left, newest last
         self._left: dict[tuple[str, str | None], None] = {}
 
@@ -279,9 +283,16 @@ class Decider:
                 self._returned[request.key] = request.uid, known
         return pods
 
-    def _victims(self, attempt: _Attempt, snapshot: Snapshot) -> list[Change]:
-        question = attempt.question
-        return victims_brought(snapshot, question.request, question.body, gone=self._gone)
+    def _victims(self, question: WaitingRequest, snapshot: Snapshot) -> list[Change]:
+        self._look_first = max(0, self._look_first - 1)
+        try:
+            found = victims_brought(snapshot, question.request, question.body, gone=self._gone)
+        except BodyNeeded:
+            self._look_first = _LOOKED_AT_FIRST
+            raise
+        if found:
+            self._look_first = _LOOKED_AT_FIRST
+        return found
 
     def _gone(self, pods: Collection[PodId]) -> Collection[PodId]:
         return self._store.state.gone_pods(self._cluster, pods)
@@ -302,13 +313,16 @@ class Decider:
             return decide(base.snapshot, rules, request.key, offer=request.offer, by_class=True)
 
         taken = self._preemptor(attempt, state.snapshot)
+        # Mostly the state has all victims, which to look at first would take as long as some of the
+        # decision; where it lacks some, the decision is made in vain.
+        looks = self._look_first > 0
+        if looks:
+            taken += self._victims(question, state.snapshot)
         base = state.supposing(taken).at(now_ms, history=history)
         try:
             decision = decided(base)
-            if _misses_victims(decision):
-                # Mostly the state has them all, which to look at first would take as long as some
-                # of the decision.
-                victims = self._victims(attempt, base.snapshot)
+            if not looks and _misses_victims(decision):
+                victims = self._victims(question, base.snapshot)
                 if victims:
                     taken += victims
                     base = state.supposing(taken).at(now_ms, history=history)
