@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -325,3 +326,21 @@ def test_events_for_a_limited_viewer(
     assert [event for _, event, _ in behind[0]] == ["decision", "group", "group"]
     headers = {**bearer(tokens["limited"]), "Last-Event-ID": "0-3"}
     assert service.get("/api/v1/events", headers=headers).status_code == 400
+
+
+def test_streams_that_read_together_show_each_viewer_their_own(
+    service: Serving, tokens: dict[str, str]
+) -> None:
+    """Both begin at the same place, with the same look at the record."""
+    groups = {
+        "viewer": ["team-b/train", "team-a/own", "team-b/few-of-beta"],
+        "limited": [None, "team-a/own"],
+    }
+    with ThreadPoolExecutor(4) as pool:
+        both = [
+            (name, pool.submit(events, service, tokens[name], "0-0", len(of_name)))
+            for _ in range(2)
+            for name, of_name in groups.items()
+        ]
+    for name, found in both:
+        assert [event["group"] for _, _, event in found.result()] == groups[name]

@@ -8,10 +8,10 @@ is said by cluster.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
@@ -19,11 +19,11 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from policy.server import batch_sessions, cycles, views
-from policy.server.http import Failure, in_thread
+from policy.server.api.looks import Look, Looks
+from policy.server.http import Failure
 from policy.server.security.access import Principal
 from policy.server.security.numbers import Numbered
 from policy.server.service import PolicyService
-from policy.store import LedgerHead
 
 _KEEP_ALIVE_SECONDS: Final = 15.0
 _AT_ONCE: Final = 100
@@ -131,6 +131,7 @@ async def events(
     principal: Principal,
     seen: Positions,
     *,
+    looks: Looks,
     still: Callable[[], bool],
 ) -> AsyncIterator[bytes]:
     """Server-sent events behind `seen`; polled, so that what other processes record is seen too.
@@ -139,11 +140,19 @@ async def events(
     """
     yield b": decisions, cycles of pod groups and batch sessions follow\n\n"
     looked: dict[str, int] = {}
+    look: Look | None = None
+    full = False
     quiet = 0.0
     while not service.stopping.is_set() and still():
+        if look is None or not full:  # what is left of a look is read before the next one
+            look = await looks.after(look)
         full = any_new = False
-        for head in await in_thread(_moved, service, looked):
-            found, whole = await in_thread(_behind, service, principal, head.cluster, seen)
+        for head in look.heads:
+            if looked.get(head.cluster) == head.sequence:
+                continue
+            at = seen[head.cluster]
+            read = partial(_behind, service, principal, head.cluster, at)
+            found, whole = await look.reading((principal.view, head.cluster, at), read)
             if not still():
                 return
             together = []
@@ -159,41 +168,28 @@ async def events(
                 looked[head.cluster] = head.sequence
             else:
                 full = True
-        if full:
-            continue
-        if any_new:
+        if full or any_new:
             quiet = 0.0
         elif (quiet := quiet + service.config.poll_seconds) >= _KEEP_ALIVE_SECONDS:
             quiet = 0.0
             yield b": still here\n\n"
-        await asyncio.sleep(service.config.poll_seconds)
-
-
-def _moved(service: PolicyService, looked: Mapping[str, int]) -> list[LedgerHead]:
-    """Clusters in which something was recorded since they were looked at.
-
-    They are read before the rows: what is recorded meanwhile moves them again.
-    """
-    heads = service.store.ledger.heads()
-    return [head for head in heads if looked.get(head.cluster) != head.sequence]
 
 
 def _behind(
-    service: PolicyService, principal: Principal, cluster: str, seen: Positions
-) -> tuple[Sequence[tuple[str, Position, Mapping[str, Any]]], bool]:
-    """What is new in a cluster, with the position behind it, and whether that is all."""
-    at = seen[cluster]
-    found: list[tuple[str, Position, Mapping[str, Any]]] = []
+    service: PolicyService, principal: Principal, cluster: str, at: Position
+) -> tuple[Sequence[tuple[str, Position, bytes]], bool]:
+    """What is new in a cluster, as JSON with the position behind it, and whether that is all."""
+    found: list[tuple[str, Position, bytes]] = []
     rows, lines = views.decisions(
         service, principal, {"cluster": cluster, "after_id": at.decision}, limit=_AT_ONCE
     )
     for line in lines:
         at = at._replace(decision=line["id"])
-        found.append(("decision", at, line))
+        found.append(("decision", at, msgspec.json.encode(line)))
     held, whole = _sessions(service, principal, cluster, after_id=at.session)
     for name, session in held:
         at = at._replace(session=session["id"])
-        found.append((name, at, session))
+        found.append((name, at, msgspec.json.encode(session)))
     return found, whole and len(rows) < _AT_ONCE
 
 
@@ -215,6 +211,6 @@ def _sessions(
     return [(name, line) for at, name, line in found if end is None or at <= end], not ends
 
 
-def _event(name: str, seen: Positions, line: Mapping[str, Any]) -> bytes:
-    told = (seen.event_id().encode(), name.encode(), msgspec.json.encode(line))
+def _event(name: str, seen: Positions, line: bytes) -> bytes:
+    told = (seen.event_id().encode(), name.encode(), line)
     return b"id: %s\nevent: %s\ndata: %s\n\n" % told

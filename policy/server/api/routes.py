@@ -17,6 +17,7 @@ from starlette.routing import Route
 from policy.audit.documents import LISTED
 from policy.server import batch_sessions, cycles, views
 from policy.server.api import events, openapi
+from policy.server.api.looks import Looks
 from policy.server.api.operations import BASE, Stream, query_of, read, route
 from policy.server.api.table import (
     DOCUMENT,
@@ -38,6 +39,7 @@ from policy.server.security.access import Access, Principal
 from policy.server.security.gate import viewer
 from policy.server.service import PolicyService
 from policy.server.views import Page, in_pages
+from policy.store import LedgerHead
 from policy.text.csv_cells import csv_cell
 
 Lines: TypeAlias = Iterator[Mapping[str, Any]]
@@ -48,6 +50,11 @@ _LINES: Final = 500
 
 def routes(service: PolicyService, access: Access) -> list[Route]:
     described = openapi.document(OPERATIONS, STREAMS)
+
+    def heads() -> Sequence[LedgerHead]:
+        return service.store.ledger.heads()
+
+    looks = Looks(heads, every=service.config.poll_seconds)
 
     async def document(request: Request) -> Response:
         viewer(access, request)
@@ -95,7 +102,11 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
         given = request.headers.get("last-event-id", "")
         begun = await in_thread(events.positions, service, principal, given)
         following = events.events(
-            service, principal, begun, still=lambda: access.principal(request) == principal
+            service,
+            principal,
+            begun,
+            looks=looks,
+            still=lambda: access.principal(request) == principal,
         )
         # nginx, and proxies like it, would else keep events until there are some KiB of them.
         return _streamed(request, following, EVENTS, headers={"X-Accel-Buffering": "no"})

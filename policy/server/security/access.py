@@ -8,7 +8,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final
@@ -45,6 +45,11 @@ class Principal:
     def limited(self) -> bool:
         """May they see some namespaces only?"""
         return self.namespaces is not None
+
+    @property
+    def view(self) -> Hashable:
+        """The same for those who are shown the same of the record."""
+        return self.namespaces, self.numbers if self.limited else None
 
     def may(self, role: Role) -> bool:
         """Is what needs that role allowed? Each of viewer, operator, admin may what the former may.
