@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import anyio
 import msgspec
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -40,6 +41,24 @@ _BODY_SECONDS: Final = 30.0
 NUL: Final = "the character NUL, which no text may hold"
 
 _PROBLEMS: Final = "/api/v1/problems/"
+
+
+class _Text(Convertor[str]):
+    """A name in the path of a route, `{name:text}`, whatever characters it has.
+
+    Starlette's `path` leaves out line ends, which names of environments and clusters may have.
+    """
+
+    regex = "(?s:.*)"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("text", _Text())
 
 
 class Failure(Exception):

@@ -259,7 +259,9 @@ def test_a_form_without_a_session_is_said_not_to_be_sent(
     assert len(activated(db, name)) == 2
 
 
-@pytest.mark.parametrize("name", ["50%25 off", "team/..", "a?b#c", "team/rollback"])
+@pytest.mark.parametrize(
+    "name", ["50%25 off", "team/..", "a?b#c", "team/rollback", "two\nlines", "line\n"]
+)
 def test_a_login_leads_back_to_whatever_name(
     service: Serving, db: str, tokens: dict[str, str], name: str
 ) -> None:
@@ -275,7 +277,34 @@ def test_a_login_leads_back_to_whatever_name(
         opened = client.post(f"{service.url}/login", data=given)
     heading = re.search("<h1>(.*)</h1>", opened.text)
     assert heading is not None
-    assert (str(opened.url), unescape(heading[1])) == (address, f"Environment {name}")
+    shown = name.replace("\n", "\\n")
+    assert (str(opened.url), unescape(heading[1])) == (address, f"Environment {shown}")
+
+
+@pytest.mark.parametrize("name", ["of/activate", "three\nlines", "last\n"])
+def test_forms_of_whatever_name(
+    service: Serving, db: str, tokens: dict[str, str], name: str
+) -> None:
+    """They change the environment that the page shows."""
+    with Store.open(db) as store:
+        store.record.create_environment(name, "default", at_ms=serving.NOW_MS, actor="test")
+    address = f"/environments/{quote(name, safe='')}"
+    with httpx.Client(base_url=service.url) as client:
+        client.post("/login", data={"token": tokens["ann"], "next": "/"})
+        for form, typed in (
+            ("activate", {"rules": "kube-1.35"}),
+            ("activate", {"rules": "kube-1.36"}),
+            ("rollback", {}),
+        ):
+            page = client.get(address).text
+            hidden = dict(re.findall('name="(form_token|active)" value="([^"]*)"', page))
+            answer = client.post(f"{address}/{form}", data={**hidden, **typed, "reason": form})
+            assert (answer.status_code, answer.headers["location"]) == (303, address)
+    assert activated(db, name) == [
+        ("kube-1.35", "ann", "rollback"),
+        ("kube-1.36", "ann", "activate"),
+        ("kube-1.35", "ann", "activate"),
+    ]
 
 
 @pytest.mark.parametrize("form", ["activate", "rollback"])

@@ -118,7 +118,7 @@ def route(operation: ApiOperation, service: PolicyService, access: Access) -> Ro
             result = await answer()
         return _response(request, operation, result)
 
-    path = _NAME.sub(r"{\1:path}", BASE + operation.path)
+    path = _NAME.sub(r"{\1:text}", BASE + operation.path)
     return _OwnPath(path, endpoint, methods=[operation.method], name=operation.name)
 
 
@@ -131,8 +131,6 @@ class _OwnPath(Route):
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **more: Any) -> None:
         super().__init__(path, endpoint, **more)
-        # Names may hold line ends, too.
-        self.path_regex = re.compile(self.path_regex.pattern, re.DOTALL)
         self._last = path.rpartition("/")[2]
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:

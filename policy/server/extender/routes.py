@@ -70,10 +70,10 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
         *(Route(f"/extender/{v}", extender.serve, methods=["POST"], name=v) for v in _VERBS),
         *(
             # Names of environments may hold slashes.
-            Route(f"/extender/{{environment:path}}/{v}", extender.serve, methods=["POST"], name=v)
+            Route(f"/extender/{{environment:text}}/{v}", extender.serve, methods=["POST"], name=v)
             for v in _VERBS
         ),
-        Route("/extender/{rest:path}", extender.unknown, methods=["POST"]),
+        Route("/extender/{rest:text}", extender.unknown, methods=["POST"]),
     ]
 
 

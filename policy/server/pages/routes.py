@@ -81,7 +81,7 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
         ),
         # Names that the API server does not check may have a slash in them.
         shown(
-            "/workloads/{namespace}/{name:path}",
+            "/workloads/{namespace}/{name:text}",
             workload.show,
             unlimited=False,
             known=("cluster", "after"),
@@ -89,14 +89,14 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
         shown("/nodes/{name}", node.show, known=("cluster",)),
         shown("/rules", rules.show),
         # Names of shipped ones have, too: environments/prod.
-        shown("/rules/{name:path}", rules.show_one, known=("diff",)),
+        shown("/rules/{name:text}", rules.show_one, known=("diff",)),
         shown("/compare", compare.show, known=("rules", "n", "cluster", "open")),
         shown("/observed", observed.show, unlimited=False, known=None),
         shown("/observed/{id}", observation.show, unlimited=False, whole=("again",)),
         shown("/environments", environments.show),
-        shown("/environments/{name:path}", environments.opened, known=("candidate", "n", UNSENT)),
+        shown("/environments/{name:text}", environments.opened, known=("candidate", "n", UNSENT)),
         *(
-            changed(f"/environments/{{name:path}}/{form}", change, Role.OPERATOR)
+            changed(f"/environments/{{name:text}}/{form}", change, Role.OPERATOR)
             for form, change in environments.FORMS.items()
         ),
         shown("/sql", sql.show, unlimited=False, known=None),
