@@ -203,7 +203,7 @@ def test_how_many_are_listed_is_read_out(
         "",
     ]
     assert (said.get_attribute("data-kept"), page.locator("[aria-live]").count()) == ("kept", 0)
-    assert page.get_by_role("alert").inner_text().startswith("`since`: `7x` is not a time")
+    assert page.get_by_role("alert").inner_text().startswith("since: 7x is not a time")
     plain = got(service, tokens, "/decisions?limit=1")
     assert "1 decision is listed; there are older ones." in words(plain)
 

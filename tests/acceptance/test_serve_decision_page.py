@@ -127,12 +127,13 @@ class Reading:
         return answer.text
 
     def section(self, path: str, name: str) -> str:
-        """The text of a section, rows by lines and cells by bars."""
+        """The text of a section, rows by lines, cells by bars, and code in backquotes."""
         page = self.page(path)
         (found,) = re.findall(rf'<section aria-labelledby="{name}">(.*?)</section>', page, re.S)
         found = re.sub(r"<svg.*?</svg>|\n", "", found, flags=re.S)
         found = re.sub(r"</(h2|p|tr|dd|form)>", "\n", found)
         found = re.sub(r"</(td|th|dt)>", " | ", found)
+        found = re.sub(r"</?code>", "`", found)
         lines = html.unescape(re.sub(r"<[^>]*>", "", found)).splitlines()
         return "\n".join(re.sub(r" +", " ", line).strip(" |") for line in lines if line.strip())
 

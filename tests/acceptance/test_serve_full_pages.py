@@ -77,7 +77,7 @@ def test_an_empty_record_is_no_list_without_matches(tmp_path: Path, sqlite_templ
     service = serving.serve(db, tmp_path, environment="")
     found = [words(service.get(path)) for path in ("/decisions", "/decisions?outcome=bind")]
     assert service.stop() == 0
-    none = "No decision is recorded yet. policy preempt , policy run and calls of the extender"
+    none = "No decision is recorded yet. `policy preempt`, `policy run` and calls of the extender"
     assert [(none in page, "Take a condition away" in page) for page in found] == [
         (True, False),
         (False, True),

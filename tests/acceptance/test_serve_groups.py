@@ -23,7 +23,7 @@ from policy.store.journal import StoreJournal
 from tests.support import serving
 from tests.support.builders import a_node, a_pod, objects
 from tests.support.groups import a_group, of_group
-from tests.support.page_text import table
+from tests.support.page_text import table, words
 from tests.support.serving import Serving
 
 AT = times.to_text(serving.NOW_MS)
@@ -255,7 +255,7 @@ def test_a_filter_that_is_wrong_can_be_mended(service: Serving, asked: str, said
     assert page.status_code == problem.status_code
     assert 400 <= page.status_code < 500
     assert said in problem.json()["detail"]
-    assert said in page.text
+    assert said in words(page)
     assert 'role="alert"' in page.text
     if name in ("since", "cluster"):
         assert f'name="{name}" value="{value}"' in page.text

@@ -73,7 +73,15 @@ def told(service: Serving, token: str, path: str, wanted: str) -> tuple[int, dic
     answer = service.get(path + wanted, headers={"Authorization": f"Bearer {token}"})
     headers = {k: v for k, v in answer.headers.items() if k not in ("date", "content-length")}
     body = answer.text
-    for echo in ("`{}`", '"{}"', "preemption {}", "session {}", "cluster={}", "cluster {}"):
+    for echo in (
+        "`{}`",
+        "<code>{}</code>",
+        '"{}"',
+        "preemption {}",
+        "session {}",
+        "cluster={}",
+        "cluster {}",
+    ):
         body = body.replace(echo.format(wanted), echo.format("X"))
     return answer.status_code, headers, body
 

@@ -437,7 +437,10 @@ def test_the_page_shows_what_may_be_given(service: Serving, tokens: dict[str, st
     """Bounds, values and defaults of parameters, and of fields of a body."""
     page = service.get("/api", headers=bearer(tokens["viewer"]))
     state = table(page, "Parameters of getState")
-    rows = {row[0]: row[3:5] for row in state}
-    assert (rows["limit"], rows["kind"]) == (["1 to 5000", "500"], ["one of pods , nodes", "pods"])
-    depth = next(row for row in table(page, "Body of whatIf") if row[0] == "depth")
-    assert depth[2:4] == ["1 to 100", "3"]
+    rows = {row[0].strip("`"): row[3:5] for row in state}
+    assert (rows["limit"], rows["kind"]) == (
+        ["1 to 5000", "`500`"],
+        ["one of `pods`, `nodes`", "`pods`"],
+    )
+    depth = next(row for row in table(page, "Body of whatIf") if row[0] == "`depth`")
+    assert depth[2:4] == ["1 to 100", "`3`"]

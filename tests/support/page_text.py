@@ -25,4 +25,6 @@ def table(page: httpx.Response, label: str) -> list[list[str]]:
 
 
 def _plain(markup: str) -> str:
+    """Code is in backquotes, as in what the command line says."""
+    markup = re.sub(r"</?code>", "`", markup)
     return " ".join(unescape(re.sub(r"<[^>]+>", " ", markup)).split())

@@ -51,6 +51,21 @@ def lines(text: str) -> Markup:
 TEMPLATES.filters["lines"] = lines
 
 
+def with_code(text: str) -> Markup:
+    """A sentence in which code, names and commands stand in backquotes, as on the command line.
+
+    Here they are set as code. Of an odd number of backquotes one is part of a name, and all stay.
+    """
+    parts = printable(text).split("`")
+    if len(parts) % 2 == 0:
+        return escape(printable(text))
+    code = Markup("<code>{}</code>")
+    return Markup().join(code.format(p) if i % 2 else escape(p) for i, p in enumerate(parts))
+
+
+TEMPLATES.filters["with_code"] = with_code
+
+
 def _static_files() -> dict[str, tuple[bytes, str]]:
     found = {}
     for entry in _STATIC.iterdir():
