@@ -9,10 +9,20 @@ import time
 from typing import Final
 
 from policy.garbage import collect_seldom
+from policy.text.printable import printable
 
 _GIVE_WAY_SECONDS: Final = 0.001
 """After which a thread gives way to one that waits. A call of 150 kB is some ten steps of the event
 loop, and a few of the thread that reads for the desks: Python's 5 ms for each would be 50 ms."""
+
+
+class OneLine(logging.Formatter):
+    """A message is one line of the log, whatever was sent that it repeats; a traceback follows."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # its name there
+        """The line; called by `format` once the message is put together."""
+        record.message = printable(record.message)
+        return super().formatMessage(record)
 
 
 def clock_ms() -> int:
@@ -23,7 +33,9 @@ def clock_ms() -> int:
 def prepare() -> None:
     """At the start of a process, before it starts threads."""
     collect_seldom()
-    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    handler = logging.StreamHandler()
+    handler.setFormatter(OneLine("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.INFO)
     # What the follower fetches is in its own figures; a line for each request says nothing more.
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     sys.setswitchinterval(_GIVE_WAY_SECONDS)

@@ -38,7 +38,6 @@ from policy.server.service import PolicyService
 from policy.server.tracing import TRACE, UNTRACED, Trace
 from policy.store import StoreError
 from policy.store.model.decisions import CallAnswer, CallMode
-from policy.text.printable import printable
 from policy.text.system import explained
 
 log = logging.getLogger("policy.server")
@@ -92,8 +91,8 @@ class Refusals:
         if failure.message in self._said or len(self._said) == _SAID_MOST:
             return
         self._said[failure.message] = now
-        text = printable(failure.message)  # it may hold what was sent
-        log.warning("a scheduler's call is refused with status %d: %s", failure.status, text)
+        told = "a scheduler's call is refused with status %d: %s"
+        log.warning(told, failure.status, failure.message)
 
 
 class ExtenderEndpoint:
@@ -245,8 +244,8 @@ class ExtenderEndpoint:
         """The answer of `--on-failure`, once the call is on the disk."""
         offered = way_out is OnFailure.PASS_THROUGH
         self._service.metrics.failures.labels(reason).inc()
-        pod = printable(call.request.key)
-        log.warning("the call for `%s` was answered by --on-failure %s: %s", pod, way_out, text)
+        told = "the call for `%s` was answered by --on-failure %s: %s"
+        log.warning(told, call.request.key, way_out, text)
         spooled = SpooledCall(
             environment=call.environment,
             mode=call.mode,
