@@ -2,7 +2,7 @@
 
     python -m benchmarks.serve [--rate 200] [--seconds 60] [--candidates 100] [--form full|meta]
                                [--mode shadow|enforce] [--postgres] [--nodes 1000]
-                               [--rules kube-1.36] [--unknown]
+                               [--rules kube-1.36] [--lacks preemptors|pods] [--streams 0]
     python -m benchmarks.serve --all [--seconds 10]    both forms on both databases, with marks
     python -m benchmarks.serve --start                 from the start of a process to its answers
 
@@ -109,9 +109,33 @@ class Caller:
 
 
 async def load(
+    port: int, offers: Offers, preemptors: list[Pod], *, rate: float, watch: Watched, streams: int
+) -> Caller:
+    """Send a call for every preemptor at its instant, while so many streams of events are open."""
+    readers = [asyncio.create_task(_follow(port)) for _ in range(streams)]
+    try:
+        caller = await _load(port, offers, preemptors, rate=rate, watch=watch)
+        for reader in readers:
+            if reader.done():
+                reader.result()  # it raises why it has ended
+        return caller
+    finally:
+        for reader in readers:
+            reader.cancel()
+
+
+async def _follow(port: int) -> None:
+    """Read a stream of events until it is cancelled."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /api/v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+    while await reader.read(1 << 16):
+        pass
+    raise ConnectionError("a stream of events has ended")
+
+
+async def _load(
     port: int, offers: Offers, preemptors: list[Pod], *, rate: float, watch: Watched
 ) -> Caller:
-    """Send a call for every preemptor at its instant."""
     caller = Caller(port)
     await caller.open()
     offers.prepare(preemptors)
@@ -223,6 +247,9 @@ def database(*, postgres: bool) -> Iterator[str]:
             yield stack.enter_context(tempfile.TemporaryDirectory()) + "/policy.db"
 
 
+LACKS: Final = ("preemptors", "pods")
+"""What a state may not have: the pods that ask, as where a follower is a moment behind, or all."""
+
 COMBINATIONS: Final = tuple(
     (form, postgres) for postgres in (False, True) for form in ("meta", "full")
 )
@@ -263,18 +290,22 @@ def measure(
     candidates: int,
     nodes: int,
     rules: str = "kube-1.36",
-    unknown: bool = False,
+    lacks: str = "",
+    streams: int = 0,
 ) -> dict[str, Any]:
     """Latencies in ms, CPU of a call in ms, resident memory in MiB, and how many calls are kept.
 
-    unknown: the state does not have the pods that ask.
+    lacks: of `LACKS`, what the state does not have; "" for nothing. streams: of events, open
+    meanwhile.
     """
     from tests.support.serving import serve
 
     calls = rate * seconds
     objects = objects_of(nodes=nodes, calls=calls)
     waiting = [obj for obj in objects if isinstance(obj, Pod) and not obj.spec.node_name]
-    fill(url, objects[:-calls] if unknown else objects, rules=rules)
+    missing = {"": [], "preemptors": waiting, "pods": [o for o in objects if isinstance(o, Pod)]}
+    left_out = set(map(id, missing[lacks]))
+    fill(url, [obj for obj in objects if id(obj) not in left_out], rules=rules)
     offers = offers_of(objects, form=form, candidates=candidates)
     body = offers.body(waiting[0], msgspec.json.encode(waiting[0]))
     with tempfile.TemporaryDirectory() as folder:
@@ -284,7 +315,8 @@ def measure(
             watch = Watched(running.process.pid)
             cpu = watch.cpu_seconds()
             port = int(running.url.rpartition(":")[2])
-            caller = asyncio.run(load(port, offers, waiting, rate=rate, watch=watch))
+            calling = load(port, offers, waiting, rate=rate, watch=watch, streams=streams)
+            caller = asyncio.run(calling)
             cpu = watch.cpu_seconds() - cpu
             last = watch.resident_mib()
         finally:
@@ -345,7 +377,8 @@ def main() -> None:
     parser.add_argument("--mode", choices=("shadow", "enforce"), default="enforce")
     parser.add_argument("--postgres", action="store_true")
     parser.add_argument("--rules", default="kube-1.36", help="a name or a file")
-    parser.add_argument("--unknown", action="store_true", help="pods that the state does not have")
+    parser.add_argument("--lacks", choices=LACKS, default="", help="what the state does not have")
+    parser.add_argument("--streams", type=int, default=0, help="streams of events, open meanwhile")
     parser.add_argument("--all", action="store_true", help="all there are marks for")
     parser.add_argument("--start", action="store_true", help="how long a start takes")
     given = parser.parse_args()
@@ -365,7 +398,8 @@ def main() -> None:
             candidates=given.candidates,
             nodes=given.nodes,
             rules=given.rules,
-            unknown=given.unknown,
+            lacks=given.lacks,
+            streams=given.streams,
         )
     print(json.dumps(found, indent=2))
 
