@@ -10,7 +10,7 @@ import httpx
 
 def words(page: httpx.Response) -> str:
     """The text of a page below its menu, one blank between words."""
-    return _plain(page.text.partition('<main id="content">')[2])
+    return plain(page.text.partition('<main id="content">')[2])
 
 
 def table(page: httpx.Response, label: str) -> list[list[str]]:
@@ -18,13 +18,13 @@ def table(page: httpx.Response, label: str) -> list[list[str]]:
     found = re.search(rf'aria-label="{label}"><table.*?</table>', page.text, re.DOTALL)
     assert found is not None, page.text
     return [
-        [_plain(cell) for cell in cells]
+        [plain(cell) for cell in cells]
         for row in re.findall(r"<tr[^>]*>(.*?)</tr>", found[0], re.DOTALL)
         if (cells := re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL))
     ]
 
 
-def _plain(markup: str) -> str:
-    """Code is in backquotes, as in what the command line says."""
+def plain(markup: str) -> str:
+    """Without the markup; code is in backquotes, as in what the command line says."""
     markup = re.sub(r"</?code>", "`", markup)
     return " ".join(unescape(re.sub(r"<[^>]+>", " ", markup)).split())
