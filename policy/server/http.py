@@ -252,6 +252,10 @@ _EXTENDER_POOL: Final = anyio.CapacityLimiter(4)
 """Threads of schedulers' calls: no page and no query holds them up."""
 
 
+_STREAM_POOL: Final = anyio.CapacityLimiter(1)
+"""Streams begin one after the other: however many are opened at once, no page waits for all."""
+
+
 class Shared(Generic[T]):
     """Blocking work that several may ask for at once: it is done once for all of them.
 
@@ -323,6 +327,11 @@ async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
 async def in_extender_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """The same in that of schedulers' calls."""
     return await anyio.to_thread.run_sync(partial(work, *args, **kwargs), limiter=_EXTENDER_POOL)
+
+
+async def in_stream_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """The same in that of streams that begin."""
+    return await anyio.to_thread.run_sync(partial(work, *args, **kwargs), limiter=_STREAM_POOL)
 
 
 # --- around every route ---------------------------------------------------------------------------
