@@ -2,7 +2,7 @@
 
     python -m benchmarks.serve [--rate 200] [--seconds 60] [--candidates 100] [--form full|meta]
                                [--mode shadow|enforce] [--postgres] [--nodes 1000]
-                               [--rules kube-1.36] [--lacks preemptors|pods] [--streams 0]
+                               [--rules kube-1.36] [--missing preemptors|pods] [--streams 0]
     python -m benchmarks.serve --all [--seconds 10]    both forms on both databases, with marks
     python -m benchmarks.serve --start                 from the start of a process to its answers
 
@@ -247,7 +247,7 @@ def database(*, postgres: bool) -> Iterator[str]:
             yield stack.enter_context(tempfile.TemporaryDirectory()) + "/policy.db"
 
 
-LACKS: Final = ("preemptors", "pods")
+MISSING: Final = ("preemptors", "pods")
 """What a state may not have: the pods that ask, as where a follower is a moment behind, or all."""
 
 COMBINATIONS: Final = tuple(
@@ -290,12 +290,12 @@ def measure(
     candidates: int,
     nodes: int,
     rules: str = "kube-1.36",
-    lacks: str = "",
+    missing: str = "",
     streams: int = 0,
 ) -> dict[str, Any]:
     """Latencies in ms, CPU of a call in ms, resident memory in MiB, and how many calls are kept.
 
-    lacks: of `LACKS`, what the state does not have; "" for nothing. streams: of events, open
+    missing: of `MISSING`, what the state is without; "" for nothing. streams: of events, open
     meanwhile.
     """
     from tests.support.serving import serve
@@ -303,8 +303,8 @@ def measure(
     calls = rate * seconds
     objects = objects_of(nodes=nodes, calls=calls)
     waiting = [obj for obj in objects if isinstance(obj, Pod) and not obj.spec.node_name]
-    missing = {"": [], "preemptors": waiting, "pods": [o for o in objects if isinstance(o, Pod)]}
-    left_out = set(map(id, missing[lacks]))
+    pods = [obj for obj in objects if isinstance(obj, Pod)]
+    left_out = set(map(id, {"": [], "preemptors": waiting, "pods": pods}[missing]))
     fill(url, [obj for obj in objects if id(obj) not in left_out], rules=rules)
     offers = offers_of(objects, form=form, candidates=candidates)
     body = offers.body(waiting[0], msgspec.json.encode(waiting[0]))
@@ -377,7 +377,7 @@ def main() -> None:
     parser.add_argument("--mode", choices=("shadow", "enforce"), default="enforce")
     parser.add_argument("--postgres", action="store_true")
     parser.add_argument("--rules", default="kube-1.36", help="a name or a file")
-    parser.add_argument("--lacks", choices=LACKS, default="", help="what the state does not have")
+    parser.add_argument("--missing", choices=MISSING, default="", help="pods that the state is without")
     parser.add_argument("--streams", type=int, default=0, help="streams of events, open meanwhile")
     parser.add_argument("--all", action="store_true", help="all there are marks for")
     parser.add_argument("--start", action="store_true", help="how long a start takes")
@@ -398,7 +398,7 @@ def main() -> None:
             candidates=given.candidates,
             nodes=given.nodes,
             rules=given.rules,
-            lacks=given.lacks,
+            missing=given.missing,
             streams=given.streams,
         )
     print(json.dumps(found, indent=2))

@@ -19,10 +19,10 @@ loop, and a few of the thread that reads for the desks: Python's 5 ms for each w
 class OneLine(logging.Formatter):
     """A message is one line of the log, whatever was sent that it repeats; a traceback follows."""
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # its name there
-        """The line; called by `format` once the message is put together."""
-        record.message = printable(record.message)
-        return super().formatMessage(record)
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, and the traceback where there is one."""
+        told = {"msg": printable(record.getMessage()), "args": None}
+        return super().format(logging.makeLogRecord({**vars(record), **told}))
 
 
 def clock_ms() -> int:

@@ -314,7 +314,7 @@ class Decider:
 
         taken = self._preemptor(attempt, state.snapshot)
         # Mostly the state has all victims, which to look at first would take as long as some of the
-        # decision; where it lacks some, the decision is made in vain.
+        # decision; where some are missing, the decision is made in vain.
         looks = self._look_first > 0
         if looks:
             taken += self._victims(question, state.snapshot)
