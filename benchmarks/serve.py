@@ -377,7 +377,7 @@ def main() -> None:
     parser.add_argument("--mode", choices=("shadow", "enforce"), default="enforce")
     parser.add_argument("--postgres", action="store_true")
     parser.add_argument("--rules", default="kube-1.36", help="a name or a file")
-    parser.add_argument("--missing", choices=MISSING, default="", help="pods that the state is without")
+    parser.add_argument("--missing", choices=MISSING, default="", help="pods not in the state")
     parser.add_argument("--streams", type=int, default=0, help="streams of events, open meanwhile")
     parser.add_argument("--all", action="store_true", help="all there are marks for")
     parser.add_argument("--start", action="store_true", help="how long a start takes")

@@ -9,7 +9,7 @@ from policy.server.interpreter import OneLine
 
 
 def test_a_message_is_one_line_whatever_it_repeats() -> None:
-    """Nobody writes lines of others into it, or what a terminal obeys."""
+    """No name can add a line of its own, or a control sequence for a terminal."""
     formatter = OneLine("%(levelname)s %(name)s: %(message)s")
     try:
         raise ValueError("what was not foreseen")

@@ -68,7 +68,7 @@ def test_who_comes_later_begins_with_the_newest_look() -> None:
         looks = Looks(record.heads, every=60)
         first = await looks.after(None)
         same = await looks.after(None)
-        looks._looked -= 60  # as if nobody had looked for so long
+        looks._looked -= 60  # as if the last look was that long ago
         return [same is first, await looks.after(same) is first]
 
     assert asyncio.run(asyncio.wait_for(main(), 30)) == [True, False]
@@ -115,7 +115,7 @@ def test_a_look_that_fails_is_taken_again() -> None:
 
 
 def test_few_readings_are_kept() -> None:
-    """Whoever is far behind reads much with one look, which nobody else wants."""
+    """A stream that is far behind reads many pages with one look, each for itself alone."""
     record = Record()
 
     async def main() -> str:
