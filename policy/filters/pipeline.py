@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final, TypeAlias
@@ -152,26 +152,25 @@ class Pipeline:
         return self._counting(nominated(self.incoming.snapshot))
 
     def _counting(self, rows: Ints) -> tuple[Ints, Ints]:
-        """Nominated pods that count on the nodes that they wait for: not less important ones.
+        """`_no_less_important`, without those of other schedulers, which each of them ignores."""
+        rows, unknown = self._no_less_important(rows)
+        scheduler = self.incoming.snapshot.column(SCHEDULER)
+        return rows[scheduler[rows] == scheduler[self.incoming.row]], unknown
 
-        Pods of other schedulers do not count, neither does the incoming pod itself. Of pods in
-        flight (the second ones) nothing is known but that there is one, of priority 0.
+    def _no_less_important(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Nominated pods that count on the nodes that they wait for, the incoming pod not.
+
+        Of pods in flight (the second ones) nothing is known but that there is one, of priority 0.
         """
         incoming = self.incoming
-        snapshot = incoming.snapshot
         unknown = rows[:0]
         if incoming.in_flight is not None:
             flying = np.isin(rows, incoming.in_flight.pods)
             if incoming.priority <= 0:
                 unknown = rows[flying & (rows != incoming.row)]
             rows = rows[~flying]
-        if rows.size:
-            rows = rows[
-                (rows != incoming.row)
-                & (snapshot.column(PRIORITY)[rows] >= incoming.priority)
-                & (snapshot.column(SCHEDULER)[rows] == snapshot.column(SCHEDULER)[incoming.row])
-            ]
-        return rows, unknown
+        important = incoming.snapshot.column(PRIORITY)[rows] >= incoming.priority
+        return rows[important & (rows != incoming.row)], unknown
 
     def room_kept_for(self, node: int, leaving: Ints) -> Ints:
         """The nominated pods but for which the pod would pass on a node without pods `leaving`."""
@@ -214,11 +213,19 @@ class Pipeline:
         """
         if nodes.size > _FEW:
             return None if self._nominated is None else taken(self._nominated, nodes)
+        return self._added_to(nodes, self._counting)
+
+    def promised(self, nodes: Nodes) -> Ints | None:
+        """`nominated` with pods of every scheduler."""
+        return self._added_to(nodes, self._no_less_important)
+
+    def _added_to(self, nodes: Nodes, counting: Callable[[Ints], tuple[Ints, Ints]]) -> Ints | None:
+        """Load that those of the pods nominated to each of the nodes add which count."""
         # Where many wait in a large cluster, few of them do for a few nodes.
         snapshot = self.incoming.snapshot
         ascending = np.array(sorted(set(nodes.tolist())), dtype=np.int64)
         here = NominatedByNode.of(snapshot).on(ascending)
-        rows, unknown = self._counting(here) if here.size else (here, here)
+        rows, unknown = counting(here) if here.size else (here, here)
         if not rows.size and not unknown.size:
             return None
         at, flying = (ascending.searchsorted(snapshot.nominated[r]) for r in (rows, unknown))

@@ -296,14 +296,15 @@ def _splits(context: DecisionContext, offered: _Offered) -> dict[int, str]:
 def _promised(context: DecisionContext, offered: _Offered) -> Bools:
     """Would the room that the victims leave be needed for pods that are nominated there?
 
-    Shape (candidates,). That the pod fits otherwise is for the scheduler to say, which knows more
-    of the node. So it does of pods that are leaving: the victims that made room for a nominated
-    pod may be gone, and the pod in their place, a moment before the state says so.
+    Shape (candidates,). Pods of every scheduler count, of which each knows its own alone: no room
+    is promised twice. That the pod fits otherwise is for the scheduler to say, which knows more of
+    the node. So it does of pods that are leaving: the victims that made room for a nominated pod
+    may be gone, and the pod in their place, a moment before the state says so.
     """
     pipeline = context.pipeline
     every, counts = offered.nodes, offered.counts
     promised = np.zeros(every.size, dtype=np.bool_)
-    added = pipeline.nominated(every)
+    added = pipeline.promised(every)
     nominated = promised if added is None else added.any(axis=1)
     if added is None or not nominated.any():
         return promised

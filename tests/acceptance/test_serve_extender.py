@@ -393,7 +393,10 @@ def a_cluster(url: str, *, nodes: int) -> str:
 def test_two_processes_never_promise_the_same_room(
     database_url: str, start: Start, tried: Tried
 ) -> None:
-    """Sixteen preemptors at once, all offered all of eight nodes: each node is promised once."""
+    """Sixteen preemptors at once, all offered all of eight nodes: each node is promised once.
+
+    Half of those of each process are of another scheduler, which knows nothing of the others.
+    """
     tried(Kind.CONCURRENT)
     a_cluster(database_url, nodes=8)
     services = [start(database_url, "--extender-mode", "enforce", "--deadline", 30) for _ in "12"]
@@ -401,6 +404,7 @@ def test_two_processes_never_promise_the_same_room(
 
     def call(i: int) -> list[str]:
         pod = a_pod(f"high-{i}", priority=100)
+        pod["spec"]["schedulerName"] = ("one", "two")[i // 2 % 2]
         return list(services[i % 2].preempt(meta_call(pod, **everything)))
 
     with ThreadPoolExecutor(16) as pool:

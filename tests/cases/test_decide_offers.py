@@ -166,10 +166,11 @@ def test_a_refused_pod_stays_nominated() -> None:
     assert found.effects == NO_EFFECTS
 
 
-def test_room_is_promised_once() -> None:
+@pytest.mark.parametrize("scheduler", ["default-scheduler", "another"])
+def test_room_is_promised_once(scheduler: str) -> None:
     """A pod as important is nominated to n1: what leaves there is for that one."""
     nodes = [a_node(name).cpu(2).running(low(f"on-{name}")) for name in ("n1", "n2")]
-    first = a_pod("first").priority(100).cpu(2).nominated_to("n1")
+    first = a_pod("first").priority(100).cpu(2).nominated_to("n1").scheduled_by(scheduler)
     found = offered(*nodes, first, HIGH, offer={"n1": ["on-n1"], "n2": ["on-n2"]})
     assert told(found) == (
         "preempt",
