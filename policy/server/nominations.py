@@ -54,7 +54,8 @@ def page(
 
 def _after(principal: Principal, row: NominationRow) -> str:
     """The place of a nomination in the list: the number of its revision, and its pod."""
-    return f"{principal.shown(Numbered.REVISION, row.made_revision)}/{row.pod}"
+    shown = principal.shown(Numbered.REVISION, row.made_revision, within=row.cluster)
+    return f"{shown}/{row.pod}"
 
 
 def _place(
@@ -65,7 +66,9 @@ def _place(
     Another place than that of a nomination of the viewer's own would tell when revisions were made.
     """
     shown, _, pod = after.partition("/")
-    revision = principal.actual(Numbered.REVISION, int(shown)) if views.is_number(shown) else None
+    revision = None
+    if views.is_number(shown):
+        revision = principal.actual(Numbered.REVISION, int(shown), within=cluster)
     if revision is not None and principal.limited:
         rows: list[NominationRow] = views.of_clusters(
             principal,

@@ -64,6 +64,18 @@ def test_another_key_shows_others() -> None:
     assert other.shown(Numbered.DECISION, 1) != NUMBERS.shown(Numbered.DECISION, 1)
 
 
+def test_the_same_number_is_another_one_elsewhere() -> None:
+    """That two clusters were changed as often is not to be seen."""
+    shown = {
+        cluster: NUMBERS.shown(Numbered.REVISION, 7, within=cluster) for cluster in ("", "a", "b")
+    }
+    assert len(set(shown.values())) == 3
+    assert {
+        cluster: NUMBERS.actual(Numbered.REVISION, number, within=cluster)
+        for cluster, number in shown.items()
+    } == dict.fromkeys(shown, 7)
+
+
 def test_who_sees_what(tmp_path: Path) -> None:
     """A limited token finds a thing by the number that it is shown, other tokens by either.
 

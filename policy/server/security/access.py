@@ -63,12 +63,12 @@ class Principal:
     def sees(self, namespace: str) -> bool:
         return self.namespaces is None or namespace in self.namespaces
 
-    def shown(self, of: Numbered, number: int) -> int:
-        """A number of the record as they see it."""
+    def shown(self, of: Numbered, number: int, *, within: str = "") -> int:
+        """A number of the record as they see it. within: as of `Numbers.shown`."""
         if not self.limited:
             return number
         assert self.numbers is not None  # of no service without tokens
-        return self.numbers.shown(of, number)
+        return self.numbers.shown(of, number, within=within)
 
     def shown_to_limited(self, of: Numbered, number: int) -> int | None:
         """The same as tokens see it that are limited to namespaces; None where they are not told.
@@ -79,12 +79,12 @@ class Principal:
             return None
         return self.numbers.shown(of, number)
 
-    def actual(self, of: Numbered, given: int) -> int | None:
+    def actual(self, of: Numbered, given: int, *, within: str = "") -> int | None:
         """The number of the record that they mean; None where they were shown no such number.
 
         Who sees everything may also give what a limited token is shown.
         """
-        found = None if self.numbers is None else self.numbers.actual(of, given)
+        found = None if self.numbers is None else self.numbers.actual(of, given, within=within)
         return given if found is None and not self.limited else found
 
 

@@ -29,7 +29,7 @@ class Numbered(StrEnum):
     DECISION = "decision"
     SESSION = "session"  # batch sessions and cycles of pod groups
     OBSERVATION = "observation"
-    REVISION = "revision"  # of the state of a cluster
+    REVISION = "revision"  # of the state of a cluster, counted in each cluster apart
 
 
 class Numbers:
@@ -39,23 +39,26 @@ class Numbers:
         """key: secret; another one gives other numbers."""
         self._key = blake2b(key, digest_size=32, person=b"numbers").digest()
 
-    def shown(self, of: Numbered, number: int) -> int:
-        """What a number of the record is shown as."""
+    def shown(self, of: Numbered, number: int, *, within: str = "") -> int:
+        """What a number of the record is shown as.
+
+        within: where it is counted, such as a cluster: the same number is another one elsewhere.
+        """
         left, right = number >> _HALF, number & _MASK
         for turn in range(_ROUNDS):
-            left, right = right, left ^ self._round(of, turn, right)
+            left, right = right, left ^ self._round(of, within, turn, right)
         return _FIRST | left << _HALF | right
 
-    def actual(self, of: Numbered, shown: int) -> int | None:
+    def actual(self, of: Numbered, shown: int, *, within: str = "") -> int | None:
         """The number of the record that is shown as this; None where none can be."""
         if not _FIRST <= shown < 2 * _FIRST:
             return None
         left, right = shown >> _HALF & _MASK, shown & _MASK
         for turn in reversed(range(_ROUNDS)):
-            left, right = right ^ self._round(of, turn, left), left
+            left, right = right ^ self._round(of, within, turn, left), left
         return left << _HALF | right
 
-    def _round(self, of: Numbered, turn: int, half: int) -> int:
-        told = bytes((turn,)) + half.to_bytes(4)
+    def _round(self, of: Numbered, within: str, turn: int, half: int) -> int:
+        told = bytes((turn,)) + half.to_bytes(4) + within.encode()
         digest = blake2b(told, digest_size=4, key=self._key, person=of.encode())
         return int.from_bytes(digest.digest()) & _MASK
