@@ -45,12 +45,16 @@ JSON = "application/json"
 
 @pytest.fixture(scope="module")
 def tokens(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """`limited` sees namespace shop only, `lab` where others evicted than decisions."""
+    """`limited` sees namespace shop only, `lab` where others evicted than decisions.
+
+    `both` sees the pods of two nominations.
+    """
     path = tmp_path_factory.mktemp("tokens") / "tokens.json"
     file = TokenFile(path)
     made = {role.value: file.create(role.value, role, namespaces=None, now_ms=1) for role in Role}
     made["limited"] = file.create("limited", Role.VIEWER, namespaces=["shop"], now_ms=1)
     made["lab"] = file.create("lab", Role.VIEWER, namespaces=["lab", "default"], now_ms=1)
+    made["both"] = file.create("both", Role.VIEWER, namespaces=["lab", "team"], now_ms=1)
     return {**made, "file": str(path)}
 
 
@@ -358,6 +362,14 @@ def test_nominations_of_a_limited_viewer(service: Serving, tokens: dict[str, str
         )
     ]
     assert answers == [[], [], [], None, None]
+    first = got(service, tokens["both"], path, limit=1)
+    further = first.links["next"]["url"]
+    headers = {"Authorization": f"Bearer {tokens['both']}"}
+    second = service.get(further, headers=headers).json()["nominations"]
+    pods = [one["pod"] for one in (*first.json()["nominations"], *second)]
+    assert pods == ["team/urgent", "lab/waiting"]
+    elsewhere = service.get(further.replace("/default/", "/gangs/"), headers=headers)
+    assert elsewhere.status_code == 400
 
 
 # --- SQL -----------------------------------------------------------------------------------------
