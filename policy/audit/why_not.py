@@ -62,12 +62,19 @@ def why_not_chosen(store: Store, stored: StoredDecision, node: str) -> dict[str,
         return _fell_behind(candidate, recorded.best[0], rules, recorded.violations, leaving)
     decision, snapshot = _again(store, stored)
     answer, status = _from_decision(decision, node, rules, snapshot)
-    if answer["answer"] in ("not-helped", "filtered") and status is not None:
+    known = node in snapshot.nodes.index  # a scheduler may have offered one that is not
+    if answer["answer"] in ("not-helped", "filtered") and status is not None and known:
         from policy.preemption.obstacles import failing, obstacles_on
 
-        by = failing(status, decision.trace.filter_statuses, node)
-        dry_run = answer["answer"] == "not-helped"
-        found = obstacles_on(snapshot, rules, row.preemptor, node, by, dry_run=dry_run)
+        found = obstacles_on(
+            snapshot,
+            rules,
+            row.preemptor,
+            node,
+            failing(status, decision.trace.filter_statuses, node),
+            dry_run=answer["answer"] == "not-helped",
+            offered=decision.trace.offer is not None,
+        )
         reasons = {rule.id: rule.reason for rule in _victim_rules(rules)}
         for obstacle in found:
             text = sentences.obstacle(obstacle, priority=row.preemptor_priority, reasons=reasons)

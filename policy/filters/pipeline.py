@@ -172,17 +172,20 @@ class Pipeline:
         important = incoming.snapshot.column(PRIORITY)[rows] >= incoming.priority
         return rows[important & (rows != incoming.row)], unknown
 
-    def room_kept_for(self, node: int, leaving: Ints) -> Ints:
-        """The nominated pods but for which the pod would pass on a node without pods `leaving`."""
+    def room_kept_for(self, node: int, leaving: Ints, *, by_all: bool) -> Ints:
+        """The nominated pods but for which the pod would pass on a node without pods `leaving`.
+
+        by_all: of every scheduler, as of `promised`.
+        """
         where = np.array([node], dtype=np.int64)
-        if not self.has_nominated(where).any():
+        counting = self._no_less_important if by_all else self._counting
+        rows, _ = counting(NominatedByNode.of(self.incoming.snapshot).on(where))
+        added = self._added_to(where, counting)
+        if added is None or not added.any():
             return where[:0]
         gone = self.demand(leaving, where.repeat(leaving.size)).sum(axis=0)[None, :]
-        if not self.passes_under(self.without(self.base[where], gone), where).all():
-            return where[:0]
-        rows, _ = self._nominated_pods
-        there: Bools = self.incoming.snapshot.nominated[rows] == node
-        return rows[there]
+        passes = self.passes_under(self.without(self.base[where], gone), where).all()
+        return rows if passes else where[:0]
 
     @once
     def _nominated(self) -> Ints | None:

@@ -71,13 +71,15 @@ def obstacles_on(
     filter_name: str,
     *,
     dry_run: bool,
+    offered: bool,
 ) -> list[Obstacle]:
     """What stands in the way of a pod (namespace/name) on a node that fails by that filter.
 
-    dry_run: with its potential victims gone. Raises KeyError for a pod or node that is unknown.
+    dry_run: with its potential victims gone. offered: by a scheduler, so that nominated pods of all
+    count. Raises KeyError for a pod or node that is unknown.
     """
     context = _asked(snapshot, rules, preemptor)
-    return list(_on_node(context, node, filter_name, dry_run=dry_run))
+    return list(_on_node(context, node, filter_name, dry_run=dry_run, offered=offered))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +120,7 @@ def _asked(snapshot: Snapshot, rules: RuleSet, preemptor: str) -> DecisionContex
 
 
 def _on_node(
-    context: DecisionContext, name: str, filter_name: str, *, dry_run: bool
+    context: DecisionContext, name: str, filter_name: str, *, dry_run: bool, offered: bool = False
 ) -> Iterator[Obstacle]:
     snapshot = context.snapshot
     node = snapshot.nodes.index[name]
@@ -130,7 +132,8 @@ def _on_node(
         staying[here] = False
         for _, _, rows in kept:
             staying[rows] = True
-        waiting = context.pipeline.room_kept_for(node, here[~staying[here]])
+        leaving = here[~staying[here]]
+        waiting = context.pipeline.room_kept_for(node, leaving, by_all=offered)
         if waiting.size:
             yield Obstacle(
                 node=name,

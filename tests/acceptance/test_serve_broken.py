@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, Final
 
@@ -236,14 +237,19 @@ def test_a_spooled_call_that_cannot_be_recorded_holds_up_no_other(
     url = str(tmp_path / "policy.db")
     shutil.copy(sqlite_template, url)
     spool = Spool(tmp_path / "policy-spool")
-    for mode, request in (("of no such mode", CALLS[1]), ("shadow", CALLS[0])):
+    unreadable = deepcopy(CALLS[1])
+    unreadable["Pod"]["metadata"]["uid"] = "unknown"
+    unreadable["Pod"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "zz"}}
+    given = (("of no such mode", CALLS[1]), ("shadow", unreadable), ("shadow", CALLS[0]))
+    for mode, request in given:
         spool.add(spooled(request, mode=mode)).result(60)
     service = serving.serve(serving.filled(url), tmp_path)
     service.ready()
     assert until(lambda: not list((tmp_path / "policy-spool").glob("*.calls")))
-    assert [file.suffix for file in waits_in(tmp_path)] == [".refused"]
+    assert [file.suffix for file in waits_in(tmp_path)] == [".refused"] * 2
     said = "a spooled call cannot be recorded; it is kept in"
-    assert until(lambda: said in service.log.read_text())
+    assert until(lambda: service.log.read_text().count(said) == 2)
+    assert "requests.cpu: `zz` is not a quantity" in service.log.read_text()
     assert service.post("/extender/preempt", CALLS[2]).status_code == 200
     assert (service.get("/readyz").status_code, service.stop()) == (200, 0)
     with Store.open(url) as store:

@@ -104,7 +104,7 @@ def test_a_spool_without_room_says_so(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_what_is_being_written_takes_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where who wrote it has ended meanwhile."""
-    (tmp_path / "1001-1-abc_4567").write_bytes(b"part of a call")
+    (tmp_path / "1001-1-abc_4567.unfinished").write_bytes(b"part of a call")
     monkeypatch.setattr(module, "MAX_BYTES", 14)
     with pytest.raises(SpoolFull, match="holds 14 bytes"):
         Spool(tmp_path).add(a_call(0)).result(60)
@@ -300,8 +300,8 @@ def test_what_an_ended_process_was_writing_is_removed(tmp_path: Path) -> None:
     """What is written now, calls and files of others stay."""
     spool = Spool(tmp_path)
     spool.add(a_call(0)).result(60)
-    others = ["1001-1-abc_4567.txt", "notes"]
-    for name in ("1001-1-abc_4567", *others):
+    others = ["1001-1-abc_4567.txt", "notes", "notes.unfinished", "2026-11-28", "2026-11-backup"]
+    for name in ("1001-1-abc_4567.unfinished", *others):
         (tmp_path / name).write_bytes(b"part of a call")
     file, written = module._made(tmp_path, prefix="1002-1-")
     with file:

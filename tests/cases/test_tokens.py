@@ -187,6 +187,33 @@ def test_uses_are_noted_where_it_is_said(path: Path) -> None:
     assert [line.split()[2] for line in table[2:]] == ["all", "*"]
 
 
+@pytest.mark.parametrize(
+    "contents", [None, b"SQLite format 3\0", b'{"visits": 7}'], ids=["tokens", "other", "figures"]
+)
+def test_no_other_file_is_taken_for_that_of_uses(path: Path, contents: bytes | None) -> None:
+    """It would be replaced: the service does not start, and the file stays as it is.
+
+    contents: None for the file of tokens itself.
+    """
+    secret = TokenFile(path).create("one", Role.VIEWER, namespaces=None, now_ms=1)
+    uses = path if contents is None else path.with_name("uses.json")
+    config = Config(db="unused.db", tokens=path, token_uses=uses)
+    access = None if contents is None else Access(config, clock=lambda: NOW_MS)
+    if contents is not None:
+        uses.write_bytes(contents)
+    before = uses.read_bytes()
+    said = f"{uses}: not a file of when tokens were used; it is left as it is"
+    with pytest.raises(TokenError) as refused:
+        Access(config, clock=lambda: NOW_MS)
+    assert refused.value.message == said
+    listed = ["token", "list", "--tokens", str(path), "--token-uses", str(uses)]
+    assert CliRunner().invoke(cli, listed).stderr.splitlines()[:1] == [said]
+    if access is not None:  # it was put there while the service runs
+        assert access.of_secret(secret) is not None
+        access.close()
+    assert uses.read_bytes() == before
+
+
 # --- whose the file is ----------------------------------------------------------------------------
 
 OWNER, GROUP, OTHER = 12345, 23456, 34567

@@ -71,11 +71,12 @@ def offer(
     store: Store,
     victim: str,
     *,
+    node: str = "n1",
     mode: CallMode = CallMode.ENFORCE,
     preemptor: dict[str, Any] = HIGH,
 ) -> Decision:
-    """Offer the eviction of a pod of `n1`."""
-    offered = {"n1": {"Pods": [{"UID": f"uid-{victim}"}], "NumPDBViolations": 0}}
+    """Offer the eviction of a pod of a node."""
+    offered = {node: {"Pods": [{"UID": f"uid-{victim}"}], "NumPDBViolations": 0}}
     body = msgspec.json.encode({"Pod": preemptor, "NodeNameToMetaVictims": offered})
     request = read_preempt(body)
     call = PreemptCall(request=request, mode=mode, caller="", arrived_ms=NOW_MS, seconds=60)

@@ -417,7 +417,7 @@ class Desk:
 
     # --- what could not be recorded in time ----------------------------------------------------
 
-    def _is_none(self, exc: StoreError) -> bool:
+    def _is_none(self, exc: Exception) -> bool:
         """Is there no such environment? A call is also kept for one that could not be looked up."""
         if not isinstance(exc, NotFound):
             return False
@@ -427,7 +427,7 @@ class Desk:
             return False
         return self._environment not in there
 
-    def _has_no_rules(self, exc: StoreError) -> bool:
+    def _has_no_rules(self, exc: Exception) -> bool:
         """Can no call be judged, whatever it is, because there are no rules for any?"""
         return isinstance(exc, NoActiveRules) or self._is_none(exc)
 
@@ -454,7 +454,7 @@ class Desk:
                     self._record_late(decider, waiting)
                 except (Unavailable, InDoubt, Contended, OSError):
                     raise
-                except StoreError as exc:
+                except (StoreError, BadRequest, DecisionError) as exc:
                     if self._has_no_rules(exc):
                         self._lost_rules = True  # the next look lets go of it, as of all others
                         break
@@ -499,8 +499,6 @@ class Desk:
                 self._can_write()
         except AlreadyWritten:
             pass  # another process has recorded it meanwhile
-        except (BadRequest, DecisionError) as exc:
-            log.warning("a spooled call is no question that can be decided: %s", exc)
         self._spool.done(waiting)
 
     def _is_recorded(self, waiting: Waiting, request_digest: str) -> bool:
@@ -522,9 +520,10 @@ class Desk:
         )
 
 
-def _in_full(exc: StoreError) -> str:
+def _in_full(exc: StoreError | BadRequest | DecisionError) -> str:
     """What is wrong, and what to do about it, in one line."""
-    return f"{exc.message} ({exc.help})" if exc.help else exc.message
+    advice = "" if isinstance(exc, BadRequest) else exc.help
+    return f"{exc} ({advice})" if advice else str(exc)
 
 
 def _unforeseen(exc: Exception) -> str:

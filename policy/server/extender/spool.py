@@ -52,8 +52,8 @@ _REFUSED: Final = ".refused"
 """Of calls that cannot be recorded; named as the others they are tried again."""
 _NAME: Final = re.compile(r"(\d+)-(\d+)-(.+)")
 """Of a file: when its first call arrived, how many calls still wait, and what makes it unique."""
-_UNFINISHED: Final = re.compile(r"\d+-\d+-[a-z0-9_]+")
-"""Name of a file that is being written: it has no suffix."""
+_UNFINISHED: Final = ".unfinished"
+"""Of a file that is being written: no file of somebody else's is taken for one, and removed."""
 
 
 class SpoolFull(Exception):  # told to the log in the words of its message
@@ -199,8 +199,8 @@ class Spool:
             self._told[path] = said
 
     def _unfinished(self) -> list[Path]:
-        found = self._folder.iterdir() if self._folder.is_dir() else ()
-        return [path for path in found if _UNFINISHED.fullmatch(path.name)]
+        found = self._folder.glob(f"*{_UNFINISHED}") if self._folder.is_dir() else ()
+        return [path for path in found if _NAME.match(path.name)]
 
     # --- the thread ----------------------------------------------------------------------------
 
@@ -249,7 +249,7 @@ def _written(folder: Path, data: bytes, *, prefix: str, suffix: str) -> Path:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-            return made.rename(f"{made}{suffix}")
+            return made.rename(made.with_suffix(suffix))
         except OSError:
             # On a full disk, the part that was written would be missing to every later call.
             made.unlink(missing_ok=True)
@@ -259,7 +259,7 @@ def _written(folder: Path, data: bytes, *, prefix: str, suffix: str) -> Path:
 def _made(folder: Path, *, prefix: str) -> tuple[BinaryIO, Path]:
     """A new file, locked: `remove_unfinished` of another process does not take it away."""
     while True:
-        handle, name = tempfile.mkstemp(dir=folder, prefix=prefix)
+        handle, name = tempfile.mkstemp(dir=folder, prefix=prefix, suffix=_UNFINISHED)
         file = os.fdopen(handle, "wb")
         with suppress(OSError):  # a file system without locks, on which nothing is removed either
             fcntl.flock(file, fcntl.LOCK_EX)

@@ -9,6 +9,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final
@@ -100,6 +101,7 @@ class Access:
     """Knows the tokens; the file is read again where it changed."""
 
     def __init__(self, config: Config, *, clock: Callable[[], int]) -> None:
+        """Raises TokenError for a bad file of tokens, or of their uses."""
         self._file = TokenFile(config.tokens, uses=config.token_uses) if config.tokens else None
         self._path = config.tokens
         self._clock = clock
@@ -117,6 +119,8 @@ class Access:
         self._used: dict[str, int] = {}
         if self._file is not None:
             self._read(self._file)
+            with suppress(OSError):  # the log will say so; no other file is taken for it, though
+                self._file.last_used()
 
     @property
     def open_to_all(self) -> bool:
@@ -286,17 +290,19 @@ class Access:
         self._noted = time.monotonic()
         try:
             self._file.note_use(self._used)
+        except TokenError as exc:
+            self._not_kept(exc.message)
         except OSError as exc:
-            if self._notable:  # once: a secret that is mounted can never be written
-                log.warning(
-                    "when tokens are used is not kept: `%s` cannot be written: %s; name another"
-                    " file with --token-uses",
-                    self._file.used,
-                    exc.strerror,
-                )
-            self._notable = False
+            self._not_kept(f"`{self._file.used}` cannot be written: {exc.strerror}")
         else:
             self._unnoted, self._notable = False, True
+
+    def _not_kept(self, why: str) -> None:
+        if self._notable:  # once: a secret that is mounted can never be written
+            log.warning(
+                "when tokens are used is not kept: %s; name another file with --token-uses", why
+            )
+        self._notable = False
 
 
 def _beginning(token: Token) -> str:

@@ -138,14 +138,26 @@ class TokenFile:
         return file.tokens, bytes.fromhex(file.session_key)
 
     def last_used(self) -> dict[str, int]:
-        """When each token was last seen, by hash, as far as services have noted."""
+        """When each token was last seen, by hash, as far as services have noted.
+
+        Raises TokenError where the file is another one, OSError where it cannot be read.
+        """
         try:
-            return msgspec.json.decode(self.used.read_bytes(), type=dict[str, int])
-        except (FileNotFoundError, msgspec.MsgspecError):
+            data = self.used.read_bytes() or b"{}"  # made by hand, to be filled
+            used = msgspec.json.decode(data, type=dict[str, int])
+        except FileNotFoundError:
             return {}
+        except msgspec.MsgspecError:
+            used = None
+        if used is None or not all(map(_HASH.fullmatch, used)):
+            raise TokenError(
+                f"{self.used}: not a file of when tokens were used; it is left as it is",
+                help="name one that there is not yet with --token-uses",
+            )
+        return used
 
     def note_use(self, used: dict[str, int]) -> None:
-        """Add when tokens were seen. Raises OSError where the folder cannot be written."""
+        """Add when tokens were seen. Raises as `last_used`, and where it cannot be written."""
         before = self.last_used()
         newest = {k: max(used.get(k, 0), before.get(k, 0)) for k in {*used, *before}}
         _replace(self.used, msgspec.json.encode(newest))
