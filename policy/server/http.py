@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from io import BytesIO
@@ -40,7 +40,7 @@ _BODY_SECONDS: Final = 30.0
 
 NUL: Final = "the character NUL, which no text may hold"
 
-_PROBLEMS: Final = "/api/v1/problems/"
+PROBLEMS: Final = "/api/v1/problems/"
 
 
 class _Text(Convertor[str]):
@@ -88,13 +88,22 @@ class Failure(Exception):
 
     def document(self) -> dict[str, Any]:
         told = {
-            "type": _PROBLEMS + self.kind,
+            "type": PROBLEMS + self.kind,
             "title": TITLES[self.kind],
             "status": self.status,
             "detail": self.message,
             **self.more,
         }
         return {**told, **({"help": self.help} if self.help else {})}
+
+
+def invalid(where: str, found: Sequence[tuple[str, str]], *, help: str = "") -> Failure:
+    """where: query or body; found: fields of it, and what is wrong with each."""
+    field, message = found[0]
+    # What is wrong with several fields together is about none of them.
+    told = f"{where}: `{field}`: {message}" if field else f"{where}: {message}"
+    errors = [{"in": where, "field": field, "message": message} for field, message in found]
+    return Failure(400, "invalid", told, help=help, field=field, errors=errors)
 
 
 def of_store(exc: StoreError, *, field: str = "") -> Failure:
@@ -156,6 +165,23 @@ TITLES: Final = {
     "internal": "The service failed",
 }
 """Every kind of problem with its title."""
+
+ADVICE: Final = {
+    "bad-request": "check the method, the headers and the form of the body",
+    "invalid": "change the field that `detail` and `errors` name, and send the request again",
+    "not-authenticated": "send `Authorization: Bearer TOKEN`, with a token of an admin's making",
+    "not-allowed": "use a token of a role that may do it, or that sees these namespaces",
+    "not-found": "check the name: the lists of the API have what there is",
+    "conflict": "read the present state, and decide whether the request is still wanted",
+    "changed": "read it again; if the request is still wanted, send it with the new `ETag`",
+    "too-large": "send less at a time",
+    "too-slow": "send the body without pauses",
+    "not-offered": "start the service with the option or the extra that `detail` names",
+    "unavailable": "try again later; the log of the service says why",
+    "damaged": "`policy audit verify` names the rows; restore the record from a backup",
+    "internal": "the log of the service says more; please report it",
+}
+"""What to do about every kind of problem, where the problem itself says nothing better."""
 
 
 def refusal_headers(failure: Failure) -> dict[str, str]:

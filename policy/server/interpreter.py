@@ -17,7 +17,17 @@ loop, and a few of the thread that reads for the desks: Python's 5 ms for each w
 
 
 class OneLine(logging.Formatter):
-    """A message is one line of the log, whatever was sent that it repeats; a traceback follows."""
+    """A message is one line of the log, whatever was sent that it repeats; a traceback follows.
+
+    Times are UTC, as RFC 3339 has them.
+    """
+
+    converter = staticmethod(time.gmtime)
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format = "%s.%03dZ"
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, and the traceback where there is one."""
@@ -34,7 +44,7 @@ def prepare() -> None:
     """At the start of a process, before it starts threads."""
     collect_seldom()
     handler = logging.StreamHandler()
-    handler.setFormatter(OneLine("%(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(OneLine())
     logging.basicConfig(handlers=[handler], level=logging.INFO)
     # What the follower fetches is in its own figures; a line for each request says nothing more.
     logging.getLogger("httpx2").setLevel(logging.WARNING)

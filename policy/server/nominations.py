@@ -7,7 +7,7 @@ from typing import Any
 
 from policy.audit.documents import instant
 from policy.server import views
-from policy.server.http import Failure
+from policy.server.http import invalid
 from policy.server.security.access import Principal
 from policy.server.security.numbers import Numbered
 from policy.server.service import PolicyService
@@ -80,7 +80,7 @@ def _place(
         if not any(row.made_revision == revision for row in rows):
             revision = None
     if revision is None:
-        raise Failure(400, "invalid", f"query: `after`: no list ended with {after}", field="after")
+        raise invalid("query", [("after", f"no list ended with {after}")])
     return revision, pod
 
 

@@ -21,7 +21,7 @@ from policy.preemption.decide import DecisionError, decide
 from policy.rules import RuleSet
 from policy.scheduling.order import head_of, pending
 from policy.server import views
-from policy.server.http import Failure
+from policy.server.http import Failure, invalid
 from policy.server.service import PolicyService
 from policy.store import StoredDecision
 
@@ -67,7 +67,7 @@ def _pods(
         for pod in _pods_of(manifest, place, known.values()):
             key = views.pod_key(pod)
             if key in pods:
-                raise Failure(400, "invalid", f"body: `{place}`: pod `{key}` is given twice")
+                raise invalid("body", [(place, f"pod `{key}` is given twice")])
             pods[key] = pod
     return list(pods.values())
 
@@ -81,23 +81,20 @@ def _pods_of(
         objects = resolve(found.objects, known_classes=known, places=found.places)
     except ManifestError as exc:
         first = exc.problems[0]
-        message = f"body: `{place}`: {first.of_object}"
-        raise Failure(400, "invalid", message, help=first.help) from exc
+        raise invalid("body", [(place, str(first.of_object))], help=first.help) from exc
     except ValueError as exc:
-        raise Failure(400, "invalid", f"body: `{place}`: {exc}") from exc
+        raise invalid("body", [(place, str(exc))]) from exc
     pods = [obj for obj in objects if isinstance(obj, Pod)]
     others = [*(kind_of(obj) for obj in objects if not isinstance(obj, Pod)), *found.skipped]
     if found.claims:
         others.append("Event")
     if others:
-        told = f"body: `{place}` is not that of a pod: it holds an object of kind `{others[0]}`"
-        raise Failure(400, "invalid", told)
+        told = f"not that of a pod: it holds an object of kind `{others[0]}`"
+        raise invalid("body", [(place, told)])
     if not pods:
-        raise Failure(400, "invalid", f"body: `{place}` is not that of a pod: it holds nothing")
+        raise invalid("body", [(place, "not that of a pod: it holds nothing")])
     if found.repeated:
-        raise Failure(
-            400, "invalid", f"body: `{place}`: {next(iter(found.repeated))} is given twice"
-        )
+        raise invalid("body", [(place, f"{next(iter(found.repeated))} is given twice")])
     return pods
 
 
@@ -113,9 +110,9 @@ def dry_run(
     if manifest is not None:
         found = _pods({"manifest": manifest}, snapshot, {})
         if len(found) > 1:
-            told = f"body: `manifest` holds {len(found)} pods, and one is decided"
+            told = f"it holds {len(found)} pods, and one is decided"
             advice = "`POST /api/v1/what-if` decides several, one after the other"
-            raise Failure(400, "invalid", told, help=advice)
+            raise invalid("body", [("manifest", told)], help=advice)
         pod = views.pod_key(found[0])
         if snapshot.pod(pod) is not None:
             advice = "name it in `pod`, or give the new one another name"

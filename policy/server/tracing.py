@@ -10,8 +10,10 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, Final, Protocol
 
+from starlette.routing import Match
 from starlette.types import Scope
 
 if TYPE_CHECKING:
@@ -121,10 +123,11 @@ def _route(scope: Scope) -> str:
     """The path with names for what differs from request to request; "" where none was found."""
     if "endpoint" not in scope:
         return ""
-    route: str = scope["path"]
-    for name, value in scope["path_params"].items():
-        route = route.replace(f"/{value}", f"/{{{name}}}", 1)
-    return route
+    router = scope["router"]
+    for route in chain(router.routes, router.default.routes):
+        if route.matches(scope)[0] is not Match.NONE:
+            return str(route.path_format)
+    return ""
 
 
 def tracing() -> Tracing:

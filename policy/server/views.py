@@ -39,7 +39,7 @@ from policy.rules.diff import RuleChange
 from policy.rules.explain import effective_rules
 from policy.rules.files import BATCH_RULES, PREEMPTION_RULES, close_names, shipped
 from policy.rules.lint import LintWarning
-from policy.server.http import Failure, about, of_store
+from policy.server.http import Failure, about, invalid, of_store
 from policy.server.security import scope
 from policy.server.security.access import Principal
 from policy.server.security.numbers import Numbered
@@ -78,7 +78,7 @@ def millis(text: str | None, name: str) -> int | None:
     try:
         return times.parse(text)
     except ValueError as exc:
-        raise Failure(400, "invalid", f"query: `{name}`: {exc}", field=name) from exc
+        raise invalid("query", [(name, str(exc))]) from exc
 
 
 def of_clusters(principal: Principal, read: Callable[[], _Found], nothing: _Found) -> _Found:
@@ -128,7 +128,7 @@ def filters(
             if known and principal.limited and name == "before_id":
                 known = knows(service, principal, of, found[name])
             if not known:
-                raise Failure(400, "invalid", f"query: `after`: no list ended with {given}")
+                raise invalid("query", [("after", f"no list ended with {given}")])
     if (row := found.pop("before_row", None)) is not None:
         found["before_id"] = row
     return found
@@ -193,7 +193,7 @@ def moment(text: str | None, name: str, *, now_ms: int) -> int | None:
     try:
         found = instants.read(text, now=datetime.fromtimestamp(now_ms / 1000, UTC))
     except instants.NoInstant as exc:
-        raise Failure(400, "invalid", f"query: `{name}`: {exc}", field=name) from exc
+        raise invalid("query", [(name, str(exc))]) from exc
     return times.from_datetime(found.at)
 
 
@@ -203,8 +203,7 @@ def workload(text: str | None) -> str | None:
         if text is not None:
             require_workload(text)
     except InvalidValue as exc:
-        told = f"query: `workload`: {exc.message}"
-        raise Failure(400, "invalid", told, field="workload") from exc
+        raise invalid("query", [("workload", exc.message)]) from exc
     return text
 
 
@@ -213,8 +212,7 @@ def recorded_rules(text: str | None) -> str | None:
     try:
         return None if text is None else recorded_as(text)
     except InvalidValue as exc:
-        told = f"query: `rules`: {exc.message}"
-        raise Failure(400, "invalid", told, help=exc.help, field="rules") from exc
+        raise invalid("query", [("rules", exc.message)], help=exc.help) from exc
 
 
 def recorded_rule(text: str | None) -> str | None:
@@ -223,8 +221,7 @@ def recorded_rule(text: str | None) -> str | None:
         if text is not None:
             require_section(text)
     except InvalidValue as exc:
-        told = f"query: `rule`: {exc.message}"
-        raise Failure(400, "invalid", told, help=exc.help, field="rule") from exc
+        raise invalid("query", [("rule", exc.message)], help=exc.help) from exc
     return text
 
 

@@ -156,7 +156,7 @@ def test_what_if_records_nothing(service: Serving, db: str) -> None:
         (
             {"manifests": [{"kind": "Node", "metadata": {"name": "x"}}]},
             400,
-            "body: `manifests[0]` is not that of a pod: it holds an object of kind `Node`",
+            "body: `manifests[0]`: not that of a pod: it holds an object of kind `Node`",
         ),
         ({"depth": 0}, 400, "depth"),
         ({"environment": "none"}, 404, "none"),
@@ -201,13 +201,13 @@ BROKEN = {"metadata": {"name": "x"}, "spec": {"priority": "high"}}
     [
         (
             [a_list(a_pod("a", priority=5), NODE)],
-            "body: `manifests[0]` is not that of a pod: it holds an object of kind `Node`",
+            "body: `manifests[0]`: not that of a pod: it holds an object of kind `Node`",
         ),
         (
             [a_pod("a", priority=5), a_list(a_pod("b", priority=5), DEPLOYMENT)],
-            "body: `manifests[1]` is not that of a pod: it holds an object of kind `Deployment`",
+            "body: `manifests[1]`: not that of a pod: it holds an object of kind `Deployment`",
         ),
-        ([a_list()], "body: `manifests[0]` is not that of a pod: it holds nothing"),
+        ([a_list()], "body: `manifests[0]`: not that of a pod: it holds nothing"),
         (
             [a_pod("a", priority=5), a_list(a_pod("a", priority=5))],
             "body: `manifests[1]`: pod `shop/a` is given twice",
@@ -247,7 +247,7 @@ def test_the_pod_of_a_list_is_decided(service: Serving) -> None:
         (
             {"manifest": a_list(a_pod("a", priority=5), a_pod("b", priority=5))},
             400,
-            "body: `manifest` holds 2 pods, and one is decided",
+            "body: `manifest`: it holds 2 pods, and one is decided",
         ),
         ({"manifest": a_pod("high", priority=5)}, 409, "the cluster has a pod `shop/high`"),
         ({"pod": "none"}, 409, "no pod `default/none` in the cluster"),
@@ -291,6 +291,22 @@ def test_a_write_with_a_key_is_done_once(service: Serving) -> None:
     assert [r.status_code for r in (back, once_more)] == [201, 201]
     found = service.get("/api/v1/environments/prod").json()["activations"]
     assert [a["rule_set"] for a in found] == ["kube-1.36", "kube-1.20", "kube-1.36"]
+
+
+def test_a_write_with_no_key_where_one_is_named_is_not_done(service: Serving) -> None:
+    """An empty one is a variable that was never set; of several none is the one that counts."""
+    path = f"{service.url}/api/v1/environments/prod/rollback"
+    before = service.get("/api/v1/environments/prod").json()
+    wanted = "`Idempotency-Key` has 1 to 255 printable characters"
+    for keys, told in (
+        ([""], wanted),
+        (["x" * 256], wanted),
+        (["one", "two"], "`Idempotency-Key` is there 2 times"),
+    ):
+        headers = [("Idempotency-Key", key) for key in keys]
+        answer = service.client.post(path, json={"reason": "back"}, headers=headers)
+        assert (answer.status_code, answer.json()["detail"]) == (400, told)
+    assert service.get("/api/v1/environments/prod").json() == before
 
 
 def test_a_write_that_failed_may_be_sent_again(service: Serving) -> None:

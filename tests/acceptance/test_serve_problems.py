@@ -18,6 +18,7 @@ from policy import RuleSet
 from policy.audit.replay import Replayer
 from policy.cluster.snapshot import Snapshot
 from policy.preemption.decide import decide
+from policy.server.http import ADVICE, TITLES
 from policy.server.security.tokens import Role, TokenFile
 from policy.store import Store, Unavailable
 from tests.support import serving
@@ -286,6 +287,20 @@ PROD = '{"environment": "prod", '
         ("/decisions?node=a&node=b", "", "node", "it is given twice"),
         ("/decisions?after=" + "1" * 5000, "", "after", "a number of too many digits"),
         ("/clusters/default/state?revision=1_0", "", "revision", NO_NUMBER),
+        ("/decisions?workload=a", "", "workload", "`a` is not namespace/Kind/name"),
+        ("/clusters/default/state?at=x", "", "at", "`x` is not an RFC 3339 time"),
+        (
+            "/sql",
+            '{"sql": "SELECT 1", "parameters": {"a": 1}}',
+            "parameters",
+            "the query has no parameter `a`",
+        ),
+        (
+            "/decide",
+            PROD + '"manifest": {"kind": "Node", "metadata": {"name": "n"}}}',
+            "manifest",
+            "not that of a pod: it holds an object of kind `Node`",
+        ),
     ],
 )
 def test_one_error_is_said_of_one_field(
@@ -356,12 +371,18 @@ def test_what_a_problem_means_is_for_everybody(
         refused = client.get(f"{service.url}/api/v1/queries")
         if role != "viewer":
             kind = refused.json()["type"]
-            assert client.get(service.url + kind).json()["title"] == refused.json()["title"]
+            meaning = client.get(service.url + kind).json()
+            shared = {"type": kind, "title": refused.json()["title"]}
+            assert meaning == {**shared, "help": ADVICE[kind.rpartition("/")[2]]}
         answers = [
             client.get(f"{service.url}/api/v1/problems/{kind}").status_code
             for kind in ("unavailable", "nothing", "invalid?x=1")
         ]
     assert answers == [200, 404, 400]
+
+
+def test_every_problem_has_its_advice() -> None:
+    assert list(ADVICE) == list(TITLES)
 
 
 def test_where_the_database_is_stays_in_the_log(service: Serving, db: str) -> None:

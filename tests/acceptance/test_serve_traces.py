@@ -66,15 +66,17 @@ def collector() -> Iterator[Collector]:
 
 
 def served(tmp_path: Path, template: Path) -> Path:
-    """Serve one call and one list, with a caller's trace, and end. Gives the log."""
+    """Serve one call, with a caller's trace, and two other requests, and end. Gives the log."""
     db = str(tmp_path / "policy.db")
     shutil.copy(template, db)
     started = serving.serve(serving.filled(db), tmp_path)
     started.ready()
     headers = {"traceparent": f"00-{_CALLER}-b7ad6b7169203331-01"}
     call = started.post("/extender/prod/preempt", preempts("b")[0]["request"], headers=headers)
-    listed = started.get("/api/v1/decisions/1")
-    assert [call.status_code, listed.status_code, started.stop()] == [200, 200, 0]
+    others = [
+        started.get(f"/api/v1/{path}").status_code for path in ("decisions/1", "rule-sets/v1")
+    ]
+    assert [call.status_code, *others, started.stop()] == [200, 200, 404, 0]
     return started.log
 
 
@@ -102,7 +104,7 @@ def test_a_call_is_a_trace_of_three_spans(
         "kube-1.35",
     )
     others = {span.name for span in collector.spans if span.trace_id.hex() != _CALLER}
-    assert others == {"GET /api/v1/decisions/{id}"}
+    assert others == {"GET /api/v1/decisions/{id}", "GET /api/v1/rule-sets/{name}"}
 
 
 def test_a_service_ends_when_its_traces_are_taken(
@@ -116,7 +118,7 @@ def test_a_service_ends_when_its_traces_are_taken(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
     log = served(tmp_path, sqlite_template).read_text()
     warned = [line for line in log.splitlines() if "WARNING" in line and "not ready" not in line]
-    assert (warned, len(collector.spans)) == ([], 4)
+    assert (warned, len(collector.spans)) == ([], 5)
 
 
 def test_nothing_is_sent_where_traces_are_off(

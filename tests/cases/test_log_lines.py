@@ -10,7 +10,6 @@ from policy.server.interpreter import OneLine
 
 def test_a_message_is_one_line_whatever_it_repeats() -> None:
     """No name can add a line of its own, or a control sequence for a terminal."""
-    formatter = OneLine("%(levelname)s %(name)s: %(message)s")
     try:
         raise ValueError("what was not foreseen")
     except ValueError:
@@ -18,10 +17,11 @@ def test_a_message_is_one_line_whatever_it_repeats() -> None:
     names = ("shop/web\nERROR policy.server: forged", "\x1b[31mred")
     told = "no calls for `%s` are decided: %s"
     record = logging.LogRecord("policy.server", logging.WARNING, "", 1, told, names, error)
-    first, *others = formatter.format(record).splitlines()
+    record.created, record.msecs = 1_764_362_096.25, 250.0
+    first, *others = OneLine().format(record).splitlines()
     assert first == (
-        "WARNING policy.server: no calls for `shop/web\\nERROR policy.server: forged` are decided:"
-        " \\x1b[31mred"
+        "2025-11-28T20:34:56.250Z WARNING policy.server: no calls for"
+        " `shop/web\\nERROR policy.server: forged` are decided: \\x1b[31mred"
     )
     assert (others[0], others[-1]) == (
         "Traceback (most recent call last):",

@@ -1055,8 +1055,9 @@ class SqlResult(_Answer):
 class ProblemKind(_Answer):
     """What a kind of problem means."""
 
-    type: str
+    type: Annotated[str, Meta(description="As problems of the kind have it.")]
     title: str
+    help: Annotated[str, Meta(description="What to do.")]
 
 
 class FieldError(msgspec.Struct, kw_only=True, rename={"where": "in"}):

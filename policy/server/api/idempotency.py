@@ -37,13 +37,17 @@ async def once(
 ) -> ApiResult:
     """The answer, made now or before. body: as it was validated, of JSON types.
 
-    Raises Failure for a key that was sent with another body, or is being answered.
+    Raises Failure for what is no key, one that was sent with another body, or is being answered.
     """
-    key = request.headers.get(HEADER, "")
-    if not key:
+    given = request.headers.getlist(HEADER)
+    if not given:
         return await answer()
-    if len(key) > LONGEST or not key.isprintable():
-        raise Failure(400, "invalid", f"`{HEADER}` has at most {LONGEST} printable characters")
+    key = given[0]
+    if len(given) > 1:
+        raise Failure(400, "invalid", f"`{HEADER}` is there {len(given)} times")
+    # One that is empty is mostly a variable that was never set: nothing would be done once by it.
+    if not 0 < len(key) <= LONGEST or not key.isprintable():
+        raise Failure(400, "invalid", f"`{HEADER}` has 1 to {LONGEST} printable characters")
     # Not of `request.url`, which leaves line ends and tabs of names out.
     operation = f"{request.method} {request.scope['path']}"
     place = WriteKey(principal=principal.name, operation=operation, key=key)

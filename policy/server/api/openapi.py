@@ -21,6 +21,7 @@ _WORDS: Final = {
     401: "A token is needed.",
     403: "The token does not allow this.",
     404: "There is nothing under that name.",
+    405: "Nothing is done here by that method.",
     408: "The body did not arrive in time.",
     409: "The request does not go with the present state.",
     412: "It is no longer as `If-Match` says.",
@@ -33,7 +34,7 @@ _WORDS: Final = {
     503: "The database cannot answer now.",
 }
 
-_EVERY: Final = (400, 404, 421, 500, 503)
+_EVERY: Final = (400, 404, 405, 421, 500, 503)
 """Statuses that every operation has; those that need a token 401 and 403 as well."""
 _PLACES: Final = {
     "id": "Number, or (of a decision) the beginning of a digest.",
@@ -43,7 +44,7 @@ _PLACES: Final = {
     "kind": "Last part of the `type` of a problem.",
 }
 """What parameters of paths mean."""
-_LENGTHS: Final[Mapping[str, Mapping[str, int]]] = {HEADER: {"maxLength": LONGEST}}
+_LENGTHS: Final[Mapping[str, Mapping[str, int]]] = {HEADER: {"minLength": 1, "maxLength": LONGEST}}
 """Of headers that have a length."""
 _RETURNED: Final = {
     "ETag": "Send it as `If-None-Match`: 304 means that the answer is the same.",

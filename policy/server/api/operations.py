@@ -22,7 +22,7 @@ from policy.manifests.problems import shown
 from policy.server.api.idempotency import once
 from policy.server.api.models import NoParameters
 from policy.server.api.result import ApiResult
-from policy.server.http import NUL, Failure, body_of, in_thread, json_response, sent_path
+from policy.server.http import NUL, Failure, body_of, in_thread, invalid, json_response, sent_path
 from policy.server.security.access import NOBODY, Access, Principal
 from policy.server.security.gate import allowed
 from policy.server.security.tokens import Role
@@ -157,7 +157,7 @@ def query_of(
         if name in beside or (blanks and not value):
             continue
         if name in given:
-            raise _invalid("query", [(name[:80], "it is given twice")])
+            raise invalid("query", [(name[:80], "it is given twice")])
         given[name] = value
     return _validated(operation.query, given, "query")
 
@@ -186,7 +186,7 @@ def _read_body(model: type[BaseModel], content: bytes) -> BaseModel:
         told = "the body is not JSON: one of its texts is not UTF-8"
         raise Failure(400, "bad-request", told) from exc
     if repeated:
-        raise _invalid("body", [(one.field, one.message) for one in repeated])
+        raise invalid("body", [(one.field, one.message) for one in repeated])
     if any("\0" in text for text in _texts(value)):
         raise Failure(400, "bad-request", f"the body holds {NUL}")
     return _validated(model, value, "body")
@@ -219,16 +219,7 @@ def _validated(model: type[BaseModel], value: Any, where: str) -> BaseModel:
         return model.model_validate(value)
     except ValidationError as exc:
         found = exc.errors(include_url=False, include_input=False)
-        raise _invalid(where, [(_field(e["loc"]), _words(e, where)) for e in found]) from exc
-
-
-def _invalid(where: str, found: Sequence[tuple[str, str]]) -> Failure:
-    """found: fields, and what is wrong with each."""
-    field, message = found[0]
-    # What is wrong with several fields together is about none of them.
-    told = f"{where}: `{field}`: {message}" if field else f"{where}: {message}"
-    errors = [{"in": where, "field": field, "message": message} for field, message in found]
-    return Failure(400, "invalid", told, field=field, errors=errors)
+        raise invalid(where, [(_field(e["loc"]), _words(e, where)) for e in found]) from exc
 
 
 def _field(place: Iterable[str | int]) -> str:

@@ -18,7 +18,7 @@ from policy.server import batch_sessions, cycles, decided, nominations, supposin
 from policy.server.api import answers, models
 from policy.server.api.operations import ApiOperation, ApiRequest, Stream, etag
 from policy.server.api.result import ApiResult
-from policy.server.http import TITLES, Failure
+from policy.server.http import ADVICE, PROBLEMS, TITLES, Failure, invalid
 from policy.server.own_sql import TABLES
 from policy.server.security.tokens import Role
 from policy.server.sql import run_sql
@@ -390,7 +390,8 @@ def _sql(asked: ApiRequest) -> ApiResult:
     body = asked.body
     unused = sorted(set(body.parameters).difference(parameters_in(body.sql)))
     if unused:
-        raise Failure(400, "invalid", f"body: the query has no parameter `{unused[0][:80]}`")
+        told = f"the query has no parameter `{unused[0][:80]}`"
+        raise invalid("body", [("parameters", told)])
     found = run_sql(asked.service, asked.principal, body.sql, body.parameters, limit=body.limit)
     return ApiResult(document={**found, "rows": plain(found["rows"])})
 
@@ -399,7 +400,8 @@ def _problem(asked: ApiRequest) -> ApiResult:
     kind = asked.path["kind"]
     if kind not in TITLES:
         raise Failure(404, "not-found", f"there is no problem `{kind[:40]}`")
-    return ApiResult(document={"type": kind, "title": TITLES[kind]})
+    document = {"type": PROBLEMS + kind, "title": TITLES[kind], "help": ADVICE[kind]}
+    return ApiResult(document=document)
 
 
 DECISIONS: Final = ApiOperation(
