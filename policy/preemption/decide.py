@@ -181,7 +181,8 @@ def _run(question: _Question, importance: Callable[..., Importance]) -> Decision
         consultation=question.consultation,
         class_of=class_of if question.by_class else lambda context: None,
     )
-    if not len(context.names):
+    # Whoever offers nodes has some: of each it is said that the state does not have it.
+    if not len(context.names) and question.offer is None:
         return _failed(question, "no nodes available to schedule pods")
     narrowed = narrowing(context.incoming, context.uses)
     if narrowed is not None and narrowed.error:

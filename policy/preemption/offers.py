@@ -32,7 +32,7 @@ from policy.preemption.context import DecisionContext
 from policy.preemption.filtering import Filtered
 from policy.preemption.no_value import conditions_without_value
 from policy.preemption.segments import segment_sums
-from policy.preemption.victims import DryRun, PotentialVictims
+from policy.preemption.victims import DryRun, PotentialVictims, held_back
 from policy.preemption.whole_groups import kept_because
 from policy.rules.ruleset import Verdict
 
@@ -249,10 +249,12 @@ def _refusals(
         held = np.ones(len(context.snapshot.pods), dtype=np.bool_)
         held[potential.pods] = False
         forbidden = segment_sums(held[rows], counts) > 0
+        forbidden |= _forbidden_by_their_count(context, offered)
     too_many = counts > (_NO_LIMIT if limit is None else limit)
     promised = _promised(context, offered)
     splits = _splits(context, offered)
-    refused = some_denied | forbidden | too_many | promised
+    strange = _of_unknown_namespaces(context, offered)
+    refused = some_denied | forbidden | too_many | promised | strange
     refused[list(splits)] = True
     found: dict[int, str] = {}
     for i in np.flatnonzero(refused).tolist():
@@ -260,6 +262,8 @@ def _refusals(
             start = int(counts[:i].sum())
             first = start + int(denied[start : start + counts[i]].argmax())
             found[i] = _denial(context, int(rows[first]))
+        elif strange[i]:
+            found[i] = messages.UNKNOWN_NAMESPACE
         elif i in splits:
             found[i] = messages.SPLIT.format(group=splits[i])
         elif forbidden[i]:
@@ -269,6 +273,40 @@ def _refusals(
         else:
             found[i] = messages.PROMISED
     return found
+
+
+def _forbidden_by_their_count(context: DecisionContext, offered: _Offered) -> Bools:
+    """Would a rule of `victims.forbid` hold a victim back, did each of them break a budget?
+
+    Shape (candidates,); false but where the scheduler counts more of them than the state does: it
+    knows of budgets that the state has not, or not as they are, and does not say whose they are.
+    """
+    rows, counts = offered.victims, offered.counts
+    found = np.zeros(counts.size, dtype=np.bool_)
+    more = offered.pdb_violations > segment_sums(context.violating[rows], counts)
+    if not more.any():
+        return found
+    some = rows[np.repeat(more, counts)]
+    violating = context.violating.copy()
+    violating[some] = True
+    rules, snapshot = context.rules.victims.forbid, context.snapshot
+    held = held_back(rules, snapshot, some, violating, context.variables, context.history)
+    found[more] = segment_sums(~held.left, counts[more]) > 0
+    return found
+
+
+def _of_unknown_namespaces(context: DecisionContext, offered: _Offered) -> Bools:
+    """Is the namespace of a victim none of the state, where rules read its labels?
+
+    Shape (candidates,). Which ones they may be is not known, and with some no victim is allowed.
+    """
+    victims, known = context.rules.victims, context.snapshot.namespace_labels
+    rules = (*victims.eligible, *victims.forbid)
+    if not any(rule.when and "victim.namespaceLabels" in rule.when.variables for rule in rules):
+        return np.zeros(offered.counts.size, dtype=np.bool_)
+    keys = context.snapshot.keys[offered.victims].tolist()
+    strange = np.array([key.partition("/")[0] not in known for key in keys], dtype=np.bool_)
+    return segment_sums(strange, offered.counts) > 0
 
 
 def _denial(context: DecisionContext, row: int) -> str:

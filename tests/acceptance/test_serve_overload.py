@@ -62,7 +62,7 @@ def test_a_call_that_cannot_be_answered_in_time_holds_up_no_other(store: Store, 
         desk.submit(call)
     desk.open()
     try:
-        with pytest.raises(Overloaded, match="more calls wait than can be decided in time"):
+        with pytest.raises(Overloaded, match="too little of its deadline is left to decide it"):
             late.said.result(_ENOUGH)
         decided = early.said.result(_ENOUGH).decision_id
     finally:

@@ -13,6 +13,7 @@ from policy.rules import RuleSet
 from tests.support.builders import (
     HOSTNAME,
     Builder,
+    a_namespace,
     a_node,
     a_pdb,
     a_pod,
@@ -90,12 +91,24 @@ def test_a_denied_victim_rules_its_node_out() -> None:
         a_node("n1").cpu(2).running(low("gold", preemption="never")),
         a_node("n2").cpu(2).running(a_pod("dear").priority(50).cpu(2)),
     )
-    found = offered(*nodes, HIGH, offer={"n1": ["gold"], "n2": ["dear"]}, rules="protected")
+    there = a_namespace("default")
+    found = offered(*nodes, there, HIGH, offer={"n1": ["gold"], "n2": ["dear"]}, rules="protected")
     assert told(found) == (
         "preempt",
         "n2",
         ["dear"],
         {"n1": "a victim is denied by rule protected-label"},
+    )
+
+
+def test_no_node_is_known() -> None:
+    """A state that is loaded from nothing, or behind: what is offered is known to the scheduler."""
+    found = offered(HIGH, offer={"n1": ["a"]})
+    assert told(found) == (
+        "no-candidate",
+        None,
+        [],
+        {"n1": "the node is not in the recorded state"},
     )
 
 
@@ -214,6 +227,40 @@ def test_an_affinity_is_not_met_by_a_promise_alone() -> None:
         [],
         {"n1": "the room is promised to a nominated pod"},
     )
+
+
+@pytest.mark.parametrize(("theirs", "priority"), [(0, 100), (1, 100), (1, 2_000_000)])
+def test_budgets_that_only_the_scheduler_knows_are_forbidden_too(
+    theirs: int, priority: int
+) -> None:
+    """It does not say which victim breaks one: the rule is asked as if each of them did."""
+    nodes = [a_node(name).cpu(2).running(low(f"on-{name}")) for name in ("n1", "n2")]
+    found = offered(
+        *nodes,
+        HIGH.priority(priority),
+        offer={"n1": ["on-n1"]},
+        rules="pdb-hard-limit",
+        violations={"n1": theirs},
+    )
+    refused = {"n1": "a victim is held back by victims.forbid"}
+    assert told(found) == (
+        ("no-candidate", None, [], refused)
+        if theirs and priority == 100
+        else ("preempt", "n1", ["on-n1"], {})
+    )
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_labels_of_an_unknown_namespace_may_be_any(known: bool) -> None:
+    """Rules that protect by them allow no victim from there; others do not look at it."""
+    node = a_node("n1").cpu(2).running(low("a"))
+    there = [a_namespace("default")] if known else []
+    found = offered(node, HIGH, *there, offer={"n1": ["a"]}, rules="protected")
+    refused = {"n1": "the namespace of a victim is not in the recorded state"}
+    assert told(found) == (
+        ("preempt", "n1", ["a"], {}) if known else ("no-candidate", None, [], refused)
+    )
+    assert told(offered(node, HIGH, offer={"n1": ["a"]}))[0] == "preempt"
 
 
 def test_the_higher_count_of_violations_counts() -> None:

@@ -25,7 +25,8 @@ SECOND = 1000
 
 
 def item(kind: str, name: str, **parts: Any) -> dict[str, Any]:
-    meta = {"name": name, "uid": f"uid-{name}", **({} if kind == "Node" else {"namespace": "shop"})}
+    within = {} if kind in ("Namespace", "Node") else {"namespace": "shop"}
+    meta = {"name": name, "uid": f"uid-{name}", **within}
     return {"apiVersion": "v1", "kind": kind, "metadata": meta, **parts}
 
 
@@ -42,6 +43,7 @@ def pod(name: str, priority: int, node: str = "") -> dict[str, Any]:
 
 HIGH = pod("high", 9)
 CLUSTER = [
+    item("Namespace", "shop"),
     item("Node", "n1", status={"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "9"}}),
     pod("a", 1, "n1"),
     pod("b", 2, "n1"),
@@ -77,9 +79,23 @@ def offer(
 ) -> Decision:
     """Offer the eviction of a pod of a node."""
     offered = {node: {"Pods": [{"UID": f"uid-{victim}"}], "NumPDBViolations": 0}}
-    body = msgspec.json.encode({"Pod": preemptor, "NodeNameToMetaVictims": offered})
-    request = read_preempt(body)
-    call = PreemptCall(request=request, mode=mode, caller="", arrived_ms=NOW_MS, seconds=60)
+    return asked(store, {"Pod": preemptor, "NodeNameToMetaVictims": offered}, mode=mode)
+
+
+def asked(
+    store: Store, args: dict[str, Any], *, mode: CallMode = CallMode.ENFORCE, patience: float = 0.0
+) -> Decision:
+    """What is decided of a call. patience: as of `PreemptCall`."""
+    body = msgspec.json.encode(args)
+    call = PreemptCall(
+        request=read_preempt(body),
+        mode=mode,
+        caller="",
+        arrived_ms=NOW_MS,
+        seconds=60,
+        body=body,
+        patience=patience,
+    )
     with recorder_of(store) as recorder:
         decider = Decider(store, "prod", clock=lambda: NOW_MS, recorder=recorder)
         return recorded(decider.decide(_question(call))).decision

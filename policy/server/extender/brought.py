@@ -45,12 +45,12 @@ def preemptor_brought(
     Such a pod is a new one, or one that has left. Raises BadRequest where it cannot be read.
     """
     known = snapshot.pod(request.key)
-    if known is not None and _sent_as_known(known, request.preemptor):
+    if known is not None and _sent_as_known(known, request.preemptor, of=_deciding):
         return [], None
     preemptor = _read(request.preemptor, snapshot)
     if isinstance(preemptor, str):
         raise BadRequest(f"`Pod`: {preemptor}")
-    if known is not None and not _differs(known, preemptor):
+    if known is not None and _deciding(known) == _deciding(preemptor):
         return [], None
     uid = preemptor.metadata.uid
     other = known is None or known.metadata.uid != uid
@@ -72,10 +72,33 @@ def victims_brought(
     if not body:
         raise BodyNeeded
     sent = request.objects(body)
-    pods = {key_of(pod): (uid, pod) for node, place, uid in unknown for pod in [sent[node][place]]}
+    offered = ((uid, bytes(sent[node][place])) for node, place, uid in unknown)
+    pods = {key_of(pod): (uid, pod) for uid, pod in offered}
     left = gone([(key, uid) for key, (uid, _) in pods.items()])
     read = {key: _read(pod, snapshot) for key, (uid, pod) in pods.items() if (key, uid) not in left}
     return [("Pod", key, pod) for key, pod in read.items() if isinstance(pod, Pod)]
+
+
+def victims_otherwise(
+    snapshot: Snapshot, request: PreemptRequest, body: bytes, node: str
+) -> list[Change]:
+    """The victims offered of a node that the request has otherwise than the state, as it has them.
+
+    What an eviction itself changes is not compared, and no victim whose object cannot be read.
+    body: as of `victims_brought`.
+    """
+    if not body:
+        raise BodyNeeded
+    found: list[Change] = []
+    for content in map(bytes, request.objects(body)[node]):
+        known = snapshot.pod(key_of(content))
+        if known is None or _sent_as_known(known, content, of=_judged):
+            continue
+        sent = _read(content, snapshot)
+        same_pod = isinstance(sent, Pod) and sent.metadata.uid == known.metadata.uid
+        if isinstance(sent, Pod) and same_pod and _judged(sent) != _judged(known):
+            found.append(("Pod", key_of(content), sent))
+    return found
 
 
 def _unknown(snapshot: Snapshot, request: PreemptRequest) -> list[tuple[str, int, str]]:
@@ -87,30 +110,32 @@ def _unknown(snapshot: Snapshot, request: PreemptRequest) -> list[tuple[str, int
     return [offered[i] for i in np.flatnonzero(rows == NOWHERE).tolist()]
 
 
-def _sent_as_known(known: Pod, content: bytes) -> bool:
-    """Is the pod, read as Go spells it, the one that the state has?
+def _sent_as_known(known: Pod, content: bytes, *, of: Callable[[Pod], object]) -> bool:
+    """Is the pod, read as Go spells it, the one that the state has, in what `of` gives of it?
 
     Mostly it is, and need not be read as a manifest is, with what an API server would fill in.
     """
     try:
-        return not _differs(known, _POD.decode(content))
+        return of(known) == of(_POD.decode(content))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return False
 
 
-def _differs(known: Pod, sent: Pod) -> bool:
-    """Is the pod that waits another one than the state has, or waits otherwise?
+def _deciding(pod: Pod) -> tuple[object, ...]:
+    """What rules may read of a pod that waits, and may be another with its next call.
 
     Conditions are not compared: every attempt writes them anew.
     """
-    return _deciding(known) != _deciding(sent)
-
-
-def _deciding(pod: Pod) -> tuple[object, ...]:
-    """What rules may read of a pod that waits, and may be another with its next call."""
     meta, status = pod.metadata, pod.status
     of_meta = meta.labels or {}, meta.annotations or {}, meta.owner_references or []
     return meta.uid, of_meta, pod.spec, status.nominated_node_name, status.phase
+
+
+def _judged(pod: Pod) -> tuple[object, ...]:
+    """What rules may read of a victim, and people and controllers may change while it runs."""
+    meta = pod.metadata
+    of_meta = meta.labels or {}, meta.annotations or {}, meta.owner_references or []
+    return of_meta, pod.spec, pod.status.start_time
 
 
 def _read(content: bytes, snapshot: Snapshot) -> Pod | str:

@@ -22,10 +22,16 @@ from policy.decision import messages
 from policy.decision.model import Decision, Outcome
 from policy.decision.record import record_of
 from policy.preemption.decide import DecisionError, decide
+from policy.preemption.obstacles import by_priority
 from policy.rules import RuleSet
 from policy.scheduling.effects import changes_of
 from policy.scheduling.state import Contended, Proposal, State, StateMoved, StateTracker
-from policy.server.extender.brought import BodyNeeded, preemptor_brought, victims_brought
+from policy.server.extender.brought import (
+    BodyNeeded,
+    preemptor_brought,
+    victims_brought,
+    victims_otherwise,
+)
 from policy.server.extender.call import Deadline
 from policy.server.extender.record_channel import DecidedCall
 from policy.server.extender.recorder import InDoubt, PodsMoved, Recorder, RulesMoved
@@ -306,33 +312,16 @@ class Decider:
         self._take_rules()
         rules = self._rules
         assert rules is not None  # an environment of a desk has active rules
-        now_ms, began_ns = self._clock(), time.time_ns()
-        history = self._journal.history(rules, now_ms=now_ms, under_way=self._under_way)
-
-        def decided(base: State) -> Decision:
-            return decide(base.snapshot, rules, request.key, offer=request.offer, by_class=True)
-
-        taken = self._preemptor(attempt, state.snapshot)
-        # Mostly the state has all victims, which to look at first would take as long as some of the
-        # decision; where some are missing, the decision is made in vain.
-        looks = self._look_first > 0
-        if looks:
-            taken += self._victims(question, state.snapshot)
-        base = state.supposing(taken).at(now_ms, history=history)
+        began_ns = time.time_ns()
         try:
-            decision = decided(base)
-            if not looks and _misses_victims(decision):
-                victims = self._victims(question, base.snapshot)
-                if victims:
-                    taken += victims
-                    base = state.supposing(taken).at(now_ms, history=history)
-                    decision = decided(base)
+            found = self._decided(attempt, state, rules)
         except DecisionError as exc:
             attempt.refused = NotDecidable(question=question, reason=exc)
             return None
-        if not attempt.gone and _behind(decision) and question.hold():
+        if not attempt.gone and found.behind and question.hold():
             attempt.refused = Held(question=question, revision=state.revision)
             return None
+        base, decision, taken = found.base, found.decision, found.taken
         question.trace.add(
             "decide",
             began_ns,
@@ -352,6 +341,43 @@ class Decider:
             taken=taken,
             taken_on=state if taken else None,
         )
+
+    def _decided(self, attempt: _Attempt, state: State, rules: RuleSet) -> _Decided:
+        """The decision on a state, with what the request knows better. Raises DecisionError."""
+        question, request = attempt.question, attempt.question.request
+        compares = request.full and _reads_more_than_priorities(rules)
+        if compares and not question.body:
+            raise BodyNeeded  # before a decision is made in vain
+        now_ms = self._clock()
+        history = self._journal.history(rules, now_ms=now_ms, under_way=self._under_way)
+
+        def on(taken: Sequence[Change]) -> _Decided:
+            base = state.supposing(taken).at(now_ms, history=history)
+            decision = decide(base.snapshot, rules, request.key, offer=request.offer, by_class=True)
+            return _Decided(base=base, decision=decision, taken=taken, behind=_behind(decision))
+
+        taken = self._preemptor(attempt, state.snapshot)
+        # Mostly the state has all victims, which to look at first would take as long as some of the
+        # decision; where some are missing, the decision is made in vain.
+        looks = self._look_first > 0
+        if looks:
+            taken += self._victims(question, state.snapshot)
+        found = on(taken)
+        if not looks and _misses_victims(found.decision):
+            victims = self._victims(question, found.base.snapshot)
+            if victims:
+                found = on([*taken, *victims])
+        # INVARIANT: victims that are answered are allowed as the state has them, and as the request
+        # does: either of them may be the older one.
+        behind = False
+        while compares and found.decision.node is not None:
+            before, node = found.base.snapshot, found.decision.node
+            others = victims_otherwise(before, request, question.body, node)
+            as_sent = on([*found.taken, *others]) if others else found
+            if node in as_sent.decision.candidates.nodes:
+                break
+            found, behind = as_sent, True
+        return replace(found, behind=True) if behind else found
 
     def _record(self, attempt: _Attempt, made: Proposal[Decision]) -> Future[list[Recorded]]:
         """Have a decision recorded."""
@@ -416,6 +442,16 @@ def _pods(changes: Sequence[Change]) -> list[tuple[str, Pod | None]]:
     return [(key, cast("Pod | None", obj)) for _, key, obj in changes]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Decided:
+    """A decision, and how the state came to be that it was made on."""
+
+    base: State
+    decision: Decision
+    taken: Sequence[Change]  #: from the request
+    behind: bool  #: does the request show that the state is?
+
+
 class _Attempt:
     """A question while it is decided, and how far that is."""
 
@@ -463,7 +499,15 @@ GONE: Final = "the pod is gone"
 """Why a scheduler that is obeyed was not answered what was decided."""
 DECIDED_IN_TIME: Final = ("", GONE)
 """Failures that calls are recorded with whose decision was made before they were given up."""
-_UNKNOWN: Final = frozenset({messages.UNKNOWN_NODE, messages.UNKNOWN_VICTIM})
+_UNKNOWN: Final = frozenset(
+    {messages.UNKNOWN_NODE, messages.UNKNOWN_VICTIM, messages.UNKNOWN_NAMESPACE}
+)
+
+
+def _reads_more_than_priorities(rules: RuleSet) -> bool:
+    """May another state of a pod, which keeps its priority, be another verdict on it?"""
+    victims = rules.victims
+    return bool(victims.forbid) or not by_priority(victims.eligible)
 
 
 def _behind(decision: Decision) -> bool:

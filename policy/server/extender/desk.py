@@ -333,7 +333,7 @@ class Desk:
         # One that cannot be answered in time would take the time of those that can. One that has
         # just come is always tried: how long the last ones took may have been bad luck.
         if call.left < min(2 * self._lasts, call.seconds / 2):
-            call.fail(Overloaded("more calls wait than can be decided in time"))
+            call.fail(Overloaded("too little of its deadline is left to decide it"))
             self._changed()
             return
         self._answer(_question(call), call)

@@ -126,16 +126,13 @@ class PreemptRequest(msgspec.Struct, frozen=True, kw_only=True):
     def form(self) -> str:
         return FULL if self.full else META
 
-    def objects(self, body: bytes) -> Mapping[str, Sequence[bytes]]:
+    def objects(self, body: bytes) -> Mapping[str, Sequence[msgspec.Raw]]:
         """The victims as they were sent in the full form, JSON, by node.
 
         They are read for it, which takes as long as the whole question: most are known by uid.
         """
         found: _Objects = _OBJECTS.decode(_folded_preempt(body) if self.folded else body)
-        return {
-            node: [bytes(pod) for pod in given.Pods]
-            for node, given in found.NodeNameToVictims.items()
-        }
+        return {node: given.Pods for node, given in found.NodeNameToVictims.items()}
 
     def as_offered(self) -> bytes:
         """The answer that leaves everything to the scheduler."""

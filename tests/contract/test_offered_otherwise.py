@@ -1,0 +1,108 @@
+"""Victims that a scheduler has otherwise than the state: rules have to allow them as both do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from policy.audit.inputs import ReplayVerdict
+from policy.audit.replay import replay_all
+from policy.decision.model import Decision
+from policy.manifests import from_dicts
+from policy.rules import RuleSet
+from policy.server.extender.deciding import Held
+from policy.store import Store
+from tests.support.answered import HIGH, SECOND, asked, item, pod
+from tests.support.builders import NOW_MS
+
+
+def labelled(found: dict[str, Any], **labels: str) -> dict[str, Any]:
+    return {**found, "metadata": {**found["metadata"], "labels": labels}}
+
+
+A, B = pod("a", 1, "n1"), pod("b", 2, "n2")
+NODES = [
+    item("Node", name, status={"allocatable": {"cpu": "2", "memory": "8Gi", "pods": "9"}})
+    for name in ("n1", "n2")
+]
+NEVER = {"preemption": "never"}
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    """A pod on each of two nodes, and rules that protect by labels."""
+    options: dict[str, Any] = {"at_ms": NOW_MS, "actor": "ann"}
+    with Store.open(database_url) as opened:
+        opened.record.create_environment("prod", "default", **options)
+        rules = RuleSet.load("protected")
+        opened.record.activate("prod", rules=rules, reason="t", source="protected", **options)
+        yield opened
+
+
+def fill(store: Store, *pods: dict[str, Any]) -> None:
+    objects = list(from_dicts([item("Namespace", "shop"), *NODES, *pods, HIGH]))
+    store.record.import_objects("default", objects, at_ms=NOW_MS + SECOND, source="t")
+
+
+def decided(store: Store, *offered: dict[str, Any], patience: float = 0.0) -> Decision:
+    """All of the pods are offered, each with its node, as the scheduler has them."""
+    nodes = {one["spec"]["nodeName"]: {"Pods": [one], "NumPDBViolations": 0} for one in offered}
+    return asked(store, {"Pod": HIGH, "NodeNameToVictims": nodes}, patience=patience)
+
+
+def told(decision: Decision) -> tuple[str | None, dict[str, str]]:
+    statuses = decision.trace.dry_run_statuses
+    return decision.node, {node: statuses[node].reasons[0] for node in statuses}
+
+
+DENIED = "a victim is denied by rule protected-label"
+
+
+def test_a_label_that_the_state_does_not_have_yet(store: Store) -> None:
+    """The request's object counts, is recorded before the decision, and the next node is taken."""
+    fill(store, A, B)
+    found = decided(store, labelled(A, **NEVER), B)
+    assert told(found) == ("n2", {"n1": DENIED})
+    (row,) = store.read.decisions("default")
+    served = store.read.decision(row.id).served
+    assert served is not None
+    assert served.from_request == ("shop/a",)
+    assert [r.verdict for r in replay_all(store, [row.id])] == [ReplayVerdict.EQUAL]
+    assert store.ledger.verify().ok
+
+
+def test_a_label_that_the_scheduler_does_not_have_yet(store: Store) -> None:
+    """Its cache may be behind as well: what the state says protects, too."""
+    fill(store, labelled(A, **NEVER), B)
+    assert told(decided(store, A, B)) == ("n2", {"n1": DENIED})
+
+
+def test_what_rules_do_not_forbid_is_not_taken_over(store: Store) -> None:
+    """The state is written by whoever follows the cluster."""
+    fill(store, A, B)
+    assert told(decided(store, labelled(A, app="web"), B)) == ("n1", {})
+    (row,) = store.read.decisions("default")
+    served = store.read.decision(row.id).served
+    assert (served is not None and served.from_request) == ()
+
+
+def test_no_victim_of_any_node_is_left(store: Store) -> None:
+    fill(store, A, B)
+    found = decided(store, labelled(A, **NEVER), labelled(B, **NEVER))
+    assert (found.outcome.value, told(found)) == (
+        "no-candidate",
+        (None, {"n1": DENIED, "n2": DENIED}),
+    )
+
+
+def test_it_is_waited_for_the_state(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for a victim that it does not have: a follower is a moment behind."""
+    fill(store, A, B)
+    held: list[object] = []
+    monkeypatch.setattr("tests.support.answered.recorded", held.append)
+    with pytest.raises(AttributeError):  # there is no decision
+        decided(store, labelled(A, **NEVER), B, patience=60)
+    assert [type(one) for one in held] == [Held]
+    assert store.read.decisions("default") == []
