@@ -19,6 +19,7 @@ from policy.server.interpreter import clock_ms
 from policy.server.metrics import Metrics
 from policy.server.tracing import tracing
 from policy.store import Store, StoreError
+from policy.store.model.decisions import CallMode
 
 if TYPE_CHECKING:
     from policy.server.following import ClusterFollower
@@ -92,6 +93,7 @@ class PolicyService:
                     own,
                     self.follower.cluster,
                 )
+        log.info("%s", _how_answered(self.config))
         if self.config.environment or self.spool.depth():
             self.desks.start(self.config.environment)
 
@@ -221,6 +223,18 @@ class PolicyService:
             self.metrics.ready.labels(status.environment).set(not status.problem)
             if status.revision is not None:
                 self.metrics.revision.labels(status.environment).set(status.revision)
+
+
+def _how_answered(config: Config) -> str:
+    """What the log says first of all, for whoever wonders later."""
+    own = "the environments that they name"
+    if config.environment:
+        own = f"environment `{config.environment}`"
+    said = f"calls are answered in {config.mode.value} mode, for {own};"
+    said += f" without a decision, by `--on-failure {config.way_out.value}`"
+    if config.mode is CallMode.ENFORCE and config.follow is None:
+        said += "; the cluster has to be followed: --follow, or `policy follow` beside it"
+    return said
 
 
 def _reader(url: str) -> Store:

@@ -422,7 +422,10 @@ def test_spooled_calls_of_every_environment_are_recorded_from_the_start(
     made(sqlite_url, "a/b")
     with Store.open(sqlite_url) as store:
         serving.activate(store, "kube-1.35", environment="a/b")
-    spool, unfinished = Spool(tmp_path / "policy-spool"), tmp_path / "policy-spool" / "1-1-x"
+    spool, unfinished = (
+        Spool(tmp_path / "policy-spool"),
+        tmp_path / "policy-spool" / "1-1-x.unfinished",
+    )
     for name in ("a/b", "nowhere"):
         spool.add(spooled(name)).result(60)
     unfinished.write_bytes(b"part of a call")
@@ -432,7 +435,11 @@ def test_spooled_calls_of_every_environment_are_recorded_from_the_start(
         assert not unfinished.exists()
         answer = service.post("/extender/nowhere/preempt", a_call("other"))
         assert answer.status_code == 404
-        assert service.log.read_text().count("a spooled call is in no record") == 1
+        log = service.log.read_text()
+        assert log.count("a spooled call is in no record") == 1
+        own = f"environment `{environment}`" if environment else "the environments that they name"
+        said = f"calls are answered in shadow mode, for {own}; without a decision, by `--on-failure"
+        assert f"INFO policy.server: {said} pass-through`\n" in log
         assert service.stop() == 0
     with Store.open(sqlite_url) as store:
         found = [(row.preemptor, row.environment) for row in store.read.decisions("default")]
