@@ -16,11 +16,11 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from policy.cluster import canonical, times
+from policy.extras import require
 from policy.store import Finding, KeptHead, LedgerHead, StoreError, TamperKind
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def _check_signature(value: dict[str, Any], key: Ed25519PublicKey) -> None:
 
 def load_private_key(path: str) -> Ed25519PrivateKey:
     """A key to sign with. Raises StoreError for what is not an Ed25519 key without password."""
-    _require_cryptography()
+    require("sign", "signatures need")
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -194,7 +194,7 @@ def load_private_key(path: str) -> Ed25519PrivateKey:
 
 def load_public_key(path: str) -> Ed25519PublicKey:
     """A key to check signatures with. Raises StoreError for what is not an Ed25519 key."""
-    _require_cryptography()
+    require("sign", "signatures need")
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
@@ -216,11 +216,3 @@ def _key_bytes(path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as exc:
         raise StoreError(f"{path}: {exc.strerror}") from exc
-
-
-def _require_cryptography() -> None:
-    if find_spec("cryptography") is None:
-        raise StoreError(
-            "signatures need the package `cryptography`",
-            help="install it with `pip install 'preemption-policy[sign]'`",
-        )

@@ -102,6 +102,9 @@ def command(
       policy follow --context prod
       policy follow --context prod --cluster production --listen 127.0.0.1:8080
     """
+    from policy.extras import require
+
+    require("live", "`policy follow` needs")
     from policy.live.alerts import Thresholds
     from policy.live.connection import Connection, place
     from policy.live.following import Follower

@@ -143,6 +143,9 @@ def command(
     version = ""  # of the server
     with output.progress("reading") as progress:
         if live:
+            from policy.extras import require
+
+            require("live", "reading a cluster itself needs")
             from policy.live.connection import Connection, place
             from policy.live.listing import listed
 

@@ -145,15 +145,17 @@ def command(
     from policy.server.signals import early_signals
 
     early = click.get_current_context().with_resource(early_signals())
+    from policy.extras import require
     from policy.server.config import LOOPBACK, Config, Follow, OnFailure
-    from policy.server.missing import require
     from policy.store.model.decisions import CallMode
 
-    require()
+    require("server", "the service needs")
     options.need("--tls-cert", tls_cert is not None, "tls_key", "client_ca")
     # Without tokens every caller is let in: certificates are not checked either.
     options.need("--tokens", tokens is not None, "client_ca", "token_uses")
     options.need("--follow", follow, "kubeconfig", "context", "in_cluster", "cluster")
+    if follow:
+        require("live", "`--follow` needs")
     if tokens is None and host not in LOOPBACK:
         raise options.Misused(
             f"without `--tokens` the service listens on the loopback address only, not on `{host}`",
