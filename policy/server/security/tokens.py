@@ -102,7 +102,7 @@ class TokenFile:
         if namespaces is not None and role is not Role.VIEWER:
             raise TokenError(f"a token of role `{role}` cannot be limited to namespaces")
         secret = _PREFIX + secrets.token_urlsafe(32)
-        with self._changing() as file:
+        with self._changing(make=True) as file:
             if any(token.name == name and token.revoked_ms is None for token in file.tokens):
                 raise TokenError(
                     f"there is a token `{name}` already",
@@ -171,7 +171,11 @@ class TokenFile:
         except OSError as exc:
             raise _refused(self._path, exc) from exc
         except msgspec.MsgspecError as exc:
-            raise TokenError(f"{self._path}: not a file of tokens: {exc}") from exc
+            raise TokenError(
+                f"{self._path}: not a file of tokens: {exc}",
+                help="name the file that `policy token create` made; where this is it, and it is"
+                " damaged, restore it from a copy",
+            ) from exc
         # With a key that can be guessed anybody writes themselves the session of any token.
         if not _KEY.fullmatch(file.session_key):
             raise TokenError(
@@ -189,7 +193,7 @@ class TokenFile:
         return file
 
     @contextmanager
-    def _changing(self) -> Iterator[_File]:
+    def _changing(self, *, make: bool = False) -> Iterator[_File]:
         # Whatever links lead to the file, who changes it holds the same lock.
         folder = _resolved(self._path).parent
         if not folder.is_dir():
@@ -200,7 +204,7 @@ class TokenFile:
             raise _refused(self._path, exc) from exc
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
-            file = self._read(missing_ok=True)
+            file = self._read(missing_ok=make)
             yield file
             try:
                 _replace(self._path, msgspec.json.format(msgspec.json.encode(file)))
