@@ -48,6 +48,7 @@ def db_option(function: _Function) -> _Function:
     """`--db URL`"""
     return click.option(
         "--db",
+        cls=Filled,
         metavar="URL",
         envvar="POLICY_DB",
         default=DEFAULT_DB,
@@ -114,6 +115,7 @@ def token_uses_option(function: _Function) -> _Function:
     """`--token-uses FILE`"""
     return click.option(
         "--token-uses",
+        cls=Filled,
         metavar="FILE",
         type=click.Path(dir_okay=False, path_type=Path),
         envvar="POLICY_TOKEN_USES",
@@ -326,6 +328,19 @@ def now_option(function: _Function) -> _Function:
         help="The time to decide for (ISO 8601, `yesterday 14:02`, `2h`); the clock by default."
         " Recorded with the decision.",
     )(function)
+
+
+class Filled(click.Option):
+    """An option that is left out or has a value: `""` is a shell's variable that is not set."""
+
+    def process_value(self, ctx: click.Context, value: Any) -> Any:
+        given = ctx.get_parameter_source(self.name or "") is ParameterSource.COMMANDLINE
+        if given and isinstance(value, str) and not value.strip():
+            option = max(self.opts, key=len)
+            raise Misused(
+                f"`{option}` is given without a value", help=f"give it one, or leave out `{option}`"
+            )
+        return super().process_value(ctx, value)
 
 
 class Seconds(click.FloatRange):

@@ -17,6 +17,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @options.db_option
 @click.option(
     "--environment",
+    cls=options.Filled,
     metavar="NAME",
     envvar="POLICY_ENV",
     default="",
@@ -29,6 +30,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--reader-url",
     "reader",
+    cls=options.Filled,
     metavar="URL",
     envvar="POLICY_READER_DB",
     default="",
@@ -39,6 +41,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option(
     "--host",
+    cls=options.Filled,
     metavar="ADDRESS",
     default="127.0.0.1",
     help="Where to listen; without --tokens the loopback address only.",
@@ -59,6 +62,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option(
     "--tokens",
+    cls=options.Filled,
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
     envvar="POLICY_TOKENS",
@@ -89,6 +93,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option(
     "--spool",
+    cls=options.Filled,
     metavar="FOLDER",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("policy-spool"),
@@ -102,6 +107,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @place_options
 @click.option(
     "--cluster",
+    cls=options.Filled,
     metavar="NAME",
     help="Under which name the followed cluster is kept; that of the context, where left out.",
 )

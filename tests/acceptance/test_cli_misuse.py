@@ -83,6 +83,49 @@ class Terminal(io.StringIO):
         return True
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "serve --host",
+        "serve --environment",
+        "serve --spool",
+        "serve --tokens",
+        "serve --token-uses",
+        "serve --reader-url",
+        "serve --follow --context",
+        "follow --cluster",
+        "follow --listen",
+        "follow --on-event",
+        "token list --tokens",
+        "token create v --role viewer --tokens t --namespaces",
+        "preempt a --env",
+        "decisions --db",
+    ],
+)
+def test_a_value_that_is_empty_is_refused(policy: Policy, line: str) -> None:
+    """A variable of a shell that is not set makes one: `--host ""` would be every address."""
+    option = line.rpartition(" ")[2]
+    said = (
+        f"Error: `{option}` is given without a value\n  help: give it one, or leave out `{option}`"
+    )
+    done = policy(*line.split(), "")
+    assert (done.status, "\n".join(done.err.splitlines()[-2:])) == (2, said)
+
+
+@pytest.mark.parametrize("names", ["a,,b", "a,", ",a", ","])
+def test_no_namespace_is_left_out_unsaid(policy: Policy, names: str) -> None:
+    """A name that a script left empty is no namespace that may be seen, nor one less."""
+    line = ("token", "create", "v", "--role", "viewer", "--tokens", "t", "--namespaces", names)
+    done = policy(*line)
+    assert (done.status, done.err.splitlines()[-2:]) == (
+        2,
+        [
+            f"Error: `--namespaces`: a name is missing beside a comma in `{names}`",
+            "  help: separate the names by one comma each",
+        ],
+    )
+
+
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 160, 240])
 def test_a_narrow_terminal_loses_no_column(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cells are folded; where even that has no room, rows become lists of columns."""
