@@ -20,6 +20,7 @@ from policy.cluster import quantities, times
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from policy.audit.instants import WrongZone
     from policy.parts import Workers
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -293,6 +294,8 @@ def instant(_: click.Context, param: click.Parameter, text: str | None) -> datet
 
     try:
         found = instants.read(text, now=clock())
+    except instants.WrongZone as exc:
+        raise wrong_zone(exc) from None
     except instants.NoInstant as exc:
         raise click.BadParameter(str(exc), param=param) from None
     read = times.to_text(times.from_datetime(found.at))
@@ -304,6 +307,11 @@ def instant(_: click.Context, param: click.Parameter, text: str | None) -> datet
             f" {instants.ZONE_VARIABLE} names another zone)"
         )
     return found.at
+
+
+def wrong_zone(error: WrongZone) -> Misused:
+    """The variable is to be mended, whichever option was read."""
+    return Misused(str(error), help="set it to the name of a time zone, or unset it")
 
 
 def deciding_instant(

@@ -167,6 +167,12 @@ def command(
             f"without `--tokens` the service listens on the loopback address only, not on `{host}`",
             help="make a token with `policy token create`, and name the file with --tokens",
         )
+    from policy.audit import instants
+
+    try:  # readers cannot mend it
+        instants.required_zone()
+    except instants.WrongZone as exc:
+        raise options.wrong_zone(exc) from None
     from policy.server.extender import child
 
     # It loads what it needs while this process does, on another core.

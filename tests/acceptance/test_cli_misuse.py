@@ -74,6 +74,42 @@ def test_an_option_that_would_mean_nothing(policy: Policy, line: str, message: s
     assert (done.status, told) == (2, [f"Error: {message}"])
 
 
+@pytest.mark.parametrize(
+    "command", ["decisions", "groups", "batch sessions", "observed", "who a", "report thrash"]
+)
+def test_an_end_before_the_beginning_is_refused(policy: Policy, command: str) -> None:
+    """In whichever order they are given: the list would be empty."""
+    ends = ("--since", "2026-11-22T00:00:00Z"), ("--until", "2026-11-21T00:00:00Z")
+    said = [policy(*command.split(), *ends[i], *ends[1 - i]).err.splitlines()[-2:] for i in (0, 1)]
+    assert (
+        said
+        == [
+            [
+                "Error: `--since` is later than `--until`",
+                "  help: exchange them, or leave one out",
+            ]
+        ]
+        * 2
+    )
+
+
+@pytest.mark.parametrize("line", ["serve", "decisions --since 14:00"])
+def test_a_zone_that_is_none_is_said_with_its_variable(
+    policy: Policy, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service says so when it starts: whoever reads its pages cannot mend it."""
+    monkeypatch.setenv("POLICY_TZ", "Nope/Zone")
+    done = policy(*line.split())
+    assert (done.status, done.err.splitlines()[-2:]) == (
+        2,
+        [
+            "Error: environment variable `POLICY_TZ`: `Nope/Zone` is not a time zone such as"
+            " `Europe/Berlin`",
+            "  help: set it to the name of a time zone, or unset it",
+        ],
+    )
+
+
 class Terminal(io.StringIO):
     """A terminal that keeps what is written on it."""
 
