@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import fcntl
-import grp
 import hashlib
 import hmac
 import os
-import pwd
 import re
 import secrets
 import stat
@@ -20,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from policy.text.system import explained
+from policy.text.system import explained, whose
 from policy.typed import prepared
 
 _VERSION: Final = 1
@@ -250,34 +248,13 @@ def _replace(path: Path, data: bytes) -> None:
 def _refused(path: Path, exc: OSError) -> TokenError:
     """What the system refused, and whose the file is where that may be the reason."""
     said = explained(exc)
-    try:
-        status = path.stat()
-    except OSError:
+    owner = whose(path) if isinstance(exc, PermissionError) else None
+    if owner is None:
         return TokenError(f"{path}: {said.message}", help=said.help)
-    me, groups = os.geteuid(), {os.getegid(), *os.getgroups()}
-    own = me == status.st_uid and status.st_gid in groups
-    if not isinstance(exc, PermissionError) or me == 0 or own:
-        return TokenError(f"{path}: {said.message}", help=said.help)
-    user, group = _user(status.st_uid), _group(status.st_gid)
-    who = f"a member of group `{group}`" if me == status.st_uid else f"user `{user}`"
     return TokenError(
-        f"{path}: {said.message}: the file belongs to user `{user}` and group `{group}`",
-        help=f"run the command as {who} or as root; the file keeps its owner, group and mode",
+        f"{path}: {said.message}: {owner.message}",
+        help=f"{owner.help}; the file keeps its owner, group and mode",
     )
-
-
-def _user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
-
-
-def _group(gid: int) -> str:
-    try:
-        return grp.getgrgid(gid).gr_name
-    except KeyError:
-        return str(gid)
 
 
 def hashed(secret: str) -> str:
