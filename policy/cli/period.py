@@ -13,8 +13,8 @@ from policy.cli import options
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def _bound(ctx: click.Context, param: click.Parameter, text: str | None) -> datetime | None:
-    """Whichever of the two is read last is compared with the other."""
+def bound(ctx: click.Context, param: click.Parameter, text: str | None) -> datetime | None:
+    """Callback, as `options.instant`: whichever of the two is read last is compared, too."""
     found = options.instant(ctx, param, text)
     if found is not None:
         from policy.audit import instants
@@ -31,9 +31,9 @@ def _bound(ctx: click.Context, param: click.Parameter, text: str | None) -> date
 def since(what: str) -> Callable[[_Function], _Function]:
     """`--since TIME`; what: the beginning of its help, up to the forms of a time."""
     forms = "ISO 8601, `yesterday 14:02`, or `7d` before now."
-    return click.option("--since", metavar="TIME", callback=_bound, help=f"{what}: {forms}")
+    return click.option("--since", metavar="TIME", callback=bound, help=f"{what}: {forms}")
 
 
 def until(what: str) -> Callable[[_Function], _Function]:
     """`--until TIME`; what: its help."""
-    return click.option("--until", metavar="TIME", callback=_bound, help=what)
+    return click.option("--until", metavar="TIME", callback=bound, help=what)

@@ -75,7 +75,7 @@ def test_an_option_that_would_mean_nothing(policy: Policy, line: str, message: s
 
 
 @pytest.mark.parametrize(
-    "command", ["decisions", "groups", "batch sessions", "observed", "who a", "report thrash"]
+    "command", ["decisions", "groups", "batch sessions", "observed", "who a", "report observed"]
 )
 def test_an_end_before_the_beginning_is_refused(policy: Policy, command: str) -> None:
     """In whichever order they are given: the list would be empty."""
