@@ -13,4 +13,6 @@ WORKDIR /var/lib/policy
 VOLUME /var/lib/policy
 EXPOSE 8787
 ENTRYPOINT ["policy"]
-CMD ["serve", "--host", "0.0.0.0", "--tokens", "/etc/policy/tokens/tokens.json"]
+# Beside tokens that are mounted to be read nothing could be noted of their use.
+CMD ["serve", "--host", "0.0.0.0", "--tokens", "/etc/policy/tokens/tokens.json", \
+     "--token-uses", "/var/lib/policy/token-uses.json"]

@@ -16,11 +16,11 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from policy.cluster import canonical, times
+from policy.extras import require
 from policy.store import Finding, KeptHead, LedgerHead, StoreError, TamperKind
 
 if TYPE_CHECKING:
@@ -73,6 +73,10 @@ class _Forged(Exception):
     """A line that is no anchor, or is not signed as it has to be."""
 
 
+class _NoAnchor(_Forged):
+    """A line that is nothing like one."""
+
+
 def append(path: str, line: str) -> None:
     """Write a line behind the others; it is on the disk afterwards. Raises StoreError."""
     file = Path(path)
@@ -97,19 +101,29 @@ def append(path: str, line: str) -> None:
 def read_anchors(path: str, *, public_key: str | None) -> ReadAnchors:
     """Every anchor of a file; with a key, only those that are signed with it.
 
-    Raises StoreError for a file that cannot be read or holds nothing.
+    What is no anchor among others is a finding: it was one, or hides that one is missing. Raises
+    StoreError for a file that cannot be read, or in which no line is like an anchor.
     """
     key = None if public_key is None else load_public_key(public_key)
     heads: list[KeptHead] = []
     findings: list[Finding] = []
+    unlike = 0  # lines that are nothing like an anchor
     for number, line in _lines(path):
         source = f"{path}:{number}"
         try:
             heads.append(_head(_value(line), source, key))
         except _Forged as exc:
-            findings.append(Finding(cluster="", harm=TamperKind.FORGED, detail=f"{source}: {exc}"))
-    if not heads and not findings:
-        raise StoreError(f"{path}: there is no anchor in this file", help="it proves nothing")
+            unlike += isinstance(exc, _NoAnchor)
+            detail = f"{source}: {exc}"
+            findings.append(
+                Finding(cluster="", subject="an anchor", harm=TamperKind.FORGED, detail=detail)
+            )
+    if not heads and unlike == len(findings):
+        raise StoreError(
+            f"{path}: there is no anchor in this file",
+            help="name the file that `policy audit anchor --file` wrote; where this is it, its"
+            " anchors were taken out, and nothing is proved",
+        )
     return ReadAnchors(heads=tuple(heads), findings=tuple(findings))
 
 
@@ -141,8 +155,10 @@ def _value(line: str) -> dict[str, Any]:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
-        raise _Forged("the line is not JSON") from None
-    if not isinstance(value, dict) or value.get("anchor") != FORMAT:
+        raise _NoAnchor("the line is not JSON") from None
+    if not isinstance(value, dict) or "anchor" not in value:
+        raise _NoAnchor("the line is not an anchor")
+    if value["anchor"] != FORMAT:
         raise _Forged(f"the line is not an anchor of format {FORMAT}")
     return value
 
@@ -179,7 +195,7 @@ def _check_signature(value: dict[str, Any], key: Ed25519PublicKey) -> None:
 
 def load_private_key(path: str) -> Ed25519PrivateKey:
     """A key to sign with. Raises StoreError for what is not an Ed25519 key without password."""
-    _require_cryptography()
+    require("sign", "signatures need")
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -194,7 +210,7 @@ def load_private_key(path: str) -> Ed25519PrivateKey:
 
 def load_public_key(path: str) -> Ed25519PublicKey:
     """A key to check signatures with. Raises StoreError for what is not an Ed25519 key."""
-    _require_cryptography()
+    require("sign", "signatures need")
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
@@ -216,11 +232,3 @@ def _key_bytes(path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as exc:
         raise StoreError(f"{path}: {exc.strerror}") from exc
-
-
-def _require_cryptography() -> None:
-    if find_spec("cryptography") is None:
-        raise StoreError(
-            "signatures need the package `cryptography`",
-            help="install it with `pip install 'preemption-policy[sign]'`",
-        )

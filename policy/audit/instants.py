@@ -33,17 +33,22 @@ _WORDS: Final = {
     **dict.fromkeys(("d", "day", "days"), "d"),
     **dict.fromkeys(("w", "week", "weeks"), "w"),
 }
+_DAY: Final = len("2026-11-21")
 _DAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _AGO: Final = re.compile(r"(?:([0-9]{1,5})|an?) ?([a-z]+)(?: ago)?")
 _ON_A_DAY: Final = re.compile(
     rf"(?:(today|yesterday|{'|'.join(_DAYS)}|[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}))?"
-    r"(?:(?:^| (?:at )?)([0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?))?"
+    r"(?:(?:^| (?:at )?|(?<=[0-9])t)([0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?))?"
     r"(?: ?(z|utc|[+-][0-9]{2}:[0-9]{2}|[a-z]+/[a-z0-9_/+-]+))?",
 )
 
 
 class NoInstant(ValueError):
     """A text that is no time; the message says why."""
+
+
+class WrongZone(NoInstant):
+    """POLICY_TZ names no zone: what is wrong is not the text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +65,8 @@ def read(text: str, *, now: datetime) -> TypedInstant:
     """The instant that a text means, as seen at `now` (aware). Raises NoInstant.
 
     A time without a day is the last one that has been: today's, or yesterday's. A weekday is the
-    last one, today excepted. Without a zone it is that of POLICY_TZ, else UTC.
+    last one, today excepted. Without a zone it is that of POLICY_TZ, else UTC. Of an hour that
+    there is twice, as summer time ends, it is the first one.
     """
     typed = " ".join(text.split())
     try:
@@ -75,16 +81,15 @@ def read(text: str, *, now: datetime) -> TypedInstant:
     try:
         if exact is not None and exact.tzinfo is not None:
             return TypedInstant(at=exact.astimezone(UTC), zone="")
-        name = typed_zone()
-        zone = _zone(name)
         if exact is not None:
-            return TypedInstant(at=exact.replace(tzinfo=zone).astimezone(UTC), zone=name)
-        return _in_words(typed, now, zone, name)
+            local = exact.replace(tzinfo=required_zone())
+            return TypedInstant(at=_utc(local, day=len(typed) <= _DAY), zone=typed_zone())
+        return _in_words(typed, now)
     except OverflowError:
         raise NoInstant(f"`{text}` is outside of the years 0001 to 9999") from None
 
 
-def _in_words(typed: str, now: datetime, zone: tzinfo, name: str) -> TypedInstant:
+def _in_words(typed: str, now: datetime) -> TypedInstant:
     plain = typed.lower()
     if plain == "now":
         return TypedInstant(at=now.astimezone(UTC), zone="", relative=True)
@@ -97,12 +102,34 @@ def _in_words(typed: str, now: datetime, zone: tzinfo, name: str) -> TypedInstan
         raise NoInstant(f"`{typed}` is not a time such as {FORMS}")
     if found[3]:
         zone, name = _zone(typed[slice(*found.span(3))]), ""
+    else:
+        zone, name = required_zone(), typed_zone()
     here = now.astimezone(zone)
     day = _day(found[1] or "today", here)
     at = datetime.combine(day, _clock(found[2]), tzinfo=zone)
     if not found[1] and at > here:
         at -= timedelta(days=1)
-    return TypedInstant(at=at.astimezone(UTC), zone=name, relative=not name)
+    return TypedInstant(at=_utc(at, day=not found[2]), zone=name, relative=not name)
+
+
+def _utc(local: datetime, *, day: bool) -> datetime:
+    """day: midnight stands for the beginning of the day, where its clocks skip it, too."""
+    at = local.astimezone(UTC)
+    back = at.astimezone(local.tzinfo)
+    if not day and back.replace(tzinfo=None) != local.replace(tzinfo=None):
+        raise NoInstant(
+            f"there is no `{local:%Y-%m-%d %H:%M}` in `{local.tzinfo}`: its clocks are put forward"
+            f" then, to {back:%H:%M}"
+        )
+    return at
+
+
+def require_order(
+    since_ms: int | None, until_ms: int | None, *, names: tuple[str, str] = ("since", "until")
+) -> None:
+    """Raises NoInstant where nothing can lie between them."""
+    if since_ms is not None and until_ms is not None and since_ms > until_ms:
+        raise NoInstant(f"`{names[0]}` is later than `{names[1]}`")
 
 
 def _day(word: str, here: datetime) -> date:
@@ -130,6 +157,14 @@ def _clock(text: str | None) -> time:
 def typed_zone() -> str:
     """The name of the zone in which a time is read that is typed without one."""
     return os.environ.get(ZONE_VARIABLE) or "UTC"
+
+
+def required_zone() -> tzinfo:
+    """That zone. Raises WrongZone."""
+    try:
+        return _zone(typed_zone())
+    except NoInstant as exc:
+        raise WrongZone(f"environment variable `{ZONE_VARIABLE}`: {exc}") from None
 
 
 def _zone(name: str) -> tzinfo:

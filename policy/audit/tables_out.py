@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from policy.audit.export_folder import ExportError, ExportFolder
+from policy.extras import require
 from policy.store import Store
 from policy.store.read.tables import ColumnInfo, has_days, tables
 from policy.text.csv_cells import csv_cell
@@ -39,7 +40,7 @@ def export(
     formulas (see `csv_cell`). by_day: tables whose rows have a day become folders with a file for
     each day (see `has_days`). advance: gets how many tables are written. The paths, and the
     number of all rows. All tables take their places once the last one is complete, and those of
-    an export of before leave theirs, in whatever form they were. Raises ExportError.
+    an export of before leave theirs, in whatever form they were. Raises ExportError, ExtraMissing.
     """
     known = tables()
     unknown = [name for name in names if name not in known]
@@ -130,14 +131,10 @@ _TYPES: Final = {
 
 
 def _pyarrow() -> Any:
-    """Raises ExportError where the extra is not installed."""
-    try:
-        import pyarrow.parquet
-    except ImportError:
-        raise ExportError(
-            "Parquet needs a package that is not installed",
-            help="install the extra: `pip install 'preemption-policy[parquet]'`",
-        ) from None
+    """Raises ExtraMissing."""
+    require("parquet", "Parquet needs")
+    import pyarrow.parquet
+
     return pyarrow
 
 
@@ -162,7 +159,10 @@ def _write_parquet(
 
 
 def write_result(sink: IO[bytes], columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
-    """The result of a query as Parquet, types as its values have them. Raises ExportError."""
+    """The result of a query as Parquet, types as its values have them.
+
+    Raises ExportError, ExtraMissing.
+    """
     pa = _pyarrow()
     found = list(rows)
     by_column = list(zip(*found, strict=True)) if found else [() for _ in columns]

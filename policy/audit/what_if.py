@@ -17,6 +17,7 @@ from policy.cluster.pod_groups import KIND as POD_GROUP
 from policy.cluster.pod_groups import group_key
 from policy.cluster.snapshot import Snapshot
 from policy.preemption.columns import owner_of
+from policy.preemption.decide import NotInCluster
 from policy.scheduling.consequences import next_life
 from policy.scheduling.disruption import with_budgets
 
@@ -58,7 +59,7 @@ class Supposed:
 
 
 def suppose(snapshot: Snapshot, supposition: Supposition) -> Supposed:
-    """The snapshot with everything supposed. Raises WhatIfError."""
+    """The snapshot with everything supposed. Raises WhatIfError, NotInCluster."""
     changes: list[Change] = []
     waiting: list[str] = []
     lost: list[str] = []
@@ -69,7 +70,7 @@ def suppose(snapshot: Snapshot, supposition: Supposition) -> Supposed:
     regrouped = {change.group for change in supposition.group_changes}
     for name in supposition.removed_nodes:
         if name not in snapshot.nodes.index:
-            raise WhatIfError(f"there is no node `{name}` in the cluster", help=_close(snapshot))
+            raise NotInCluster(f"node `{name}`", help=_close(snapshot))
         changes.append(("Node", name, None))
         for key, pod in _pods_on(snapshot, name):
             current = changed.get(key, pod)
@@ -150,9 +151,7 @@ def _regrouped(
         old = found.get(change.group) or known.get(change.group)
         if old is None:
             shown = names(sorted(known)[:_SHOWN], len(known)) or "none"
-            raise WhatIfError(
-                f"there is no pod group `{change.group}` in the cluster", help=f"it has: {shown}"
-            )
+            raise NotInCluster(f"pod group `{change.group}`", help=f"it has: {shown}")
         try:
             found[change.group] = change.of(old)
         except ValueError as exc:

@@ -303,6 +303,7 @@ def _say_known(error: Exception) -> bool:
 
 
 _KNOWN: Final = (
+    ("policy.extras", "ExtraMissing"),
     ("policy.manifests.problems", "ManifestError"),
     ("policy.rules.problems", "RulesError"),
     ("policy.store.errors", "StoreError"),
@@ -312,8 +313,6 @@ _KNOWN: Final = (
     ("policy.scheduling.state", "Contended"),
     ("policy.audit.why_not", "WhyNotError"),
     ("policy.audit.node_change", "NoNodeChange"),
-    ("policy.cli.proofs", "ProofsMissing"),
-    ("policy.cli.tune", "TuneMissing"),
     ("policy.proving.questions", "ProvingError"),
     ("policy.audit.what_if", "WhatIfError"),
     ("policy.live.connection", "LiveError"),

@@ -155,10 +155,11 @@ def verify(
     _say_pruned(result.prunings)
     if not every:
         what = "the record" if from_hash is None else "what they recorded"
-        output.say(f"{result.entries} ledger entries verified, {what} is what was written")
+        entries = "1 ledger entry" if result.entries == 1 else f"{result.entries} ledger entries"
+        output.say(f"{entries} verified, {what} is what was written")
         return Exit.OK
     if more:
-        output.say(f"{more} more findings are not printed; --limit prints more")
+        output.say(f"not printed: {output.number(more, 'more finding')}; --limit prints more")
     output.say(_first(found[0]))
     return Exit.LEDGER
 

@@ -162,7 +162,8 @@ def prune(older_than: datetime, cluster: str | None, yes: bool, db: str, form: s
         output.say("would be taken out and could no longer be shown or replayed; --yes does it")
     left = sum(cluster.hypothetical_left for cluster in plan.clusters)
     if left:
-        output.say(f"{left} hypothetical decisions stay without the states that they were made on")
+        stay = output.number(left, "hypothetical decision")
+        output.say(f"without the states that they were made on stay {stay}")
     return Exit.OK
 
 

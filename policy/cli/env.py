@@ -34,6 +34,7 @@ def env_option(function: _Function) -> _Function:
     return click.option(
         "--env",
         "environment",
+        cls=options.Filled,
         metavar="NAME",
         envvar="POLICY_ENV",
         shell_complete=options.proposing("environments"),

@@ -25,11 +25,15 @@ def place_options(function: _Function) -> _Function:
     """`--kubeconfig`, `--context`, `--in-cluster`"""
     kubeconfig = click.option(
         "--kubeconfig",
+        cls=options.Filled,
         metavar="FILE",
         help="The kubeconfig; that of $KUBECONFIG or ~/.kube/config, where left out.",
     )
     context = click.option(
-        "--context", metavar="NAME", help="One of its contexts; the current one, where left out."
+        "--context",
+        cls=options.Filled,
+        metavar="NAME",
+        help="One of its contexts; the current one, where left out.",
     )
     in_cluster = click.option(
         "--in-cluster", is_flag=True, help="The cluster of the pod that this runs in."
@@ -42,17 +46,20 @@ def place_options(function: _Function) -> _Function:
 @options.db_option
 @click.option(
     "--cluster",
+    cls=options.Filled,
     metavar="NAME",
     help="Under which name it is kept; that of the context, where left out.",
 )
 @click.option(
     "--listen",
+    cls=options.Filled,
     metavar="HOST:PORT",
     help="Answer `/healthz` and `/metrics` there.",
 )
 @click.option(
     "--on-event",
     "target",
+    cls=options.Filled,
     metavar="PROGRAM|URL",
     help="Give alerts to it as JSON: on standard input, or by POST.",
 )
@@ -72,6 +79,7 @@ def place_options(function: _Function) -> _Function:
 )
 @click.option(
     "--environment",
+    cls=options.Filled,
     metavar="NAME",
     help="Alert of evictions that the active rules of this environment protect from; without it"
     " no alert is about rules.",
@@ -102,6 +110,9 @@ def command(
       policy follow --context prod
       policy follow --context prod --cluster production --listen 127.0.0.1:8080
     """
+    from policy.extras import require
+
+    require("live", "`policy follow` needs")
     from policy.live.alerts import Thresholds
     from policy.live.connection import Connection, place
     from policy.live.following import Follower

@@ -175,7 +175,7 @@ def _source(names: Sequence[str]) -> str:
     text = ", ".join(names)
     if len(text) <= _LONGEST_SOURCE:
         return text
-    return f"{names[0][:_LONGEST_SOURCE]} and {len(names) - 1} more files"
+    return f"{names[0][:_LONGEST_SOURCE]} and {output.number(len(names) - 1, 'more file')}"
 
 
 def _warn_of_defaults(classes: Sequence[PriorityClass]) -> None:

@@ -127,6 +127,7 @@ def command(
     """
     from policy.cli import import_observed
     from policy.manifests import Limits, read
+    from policy.manifests.reader import HOW_TO_EXPORT
 
     options.need("--audit-log", audit_logs, "users")
     limits = Limits(object_bytes=max_object_size, input_bytes=max_input_size, objects=max_objects)
@@ -143,6 +144,9 @@ def command(
     version = ""  # of the server
     with output.progress("reading") as progress:
         if live:
+            from policy.extras import require
+
+            require("live", "reading a cluster itself needs")
             from policy.live.connection import Connection, place
             from policy.live.listing import listed
 
@@ -169,8 +173,8 @@ def command(
         output.say(f"{at.server} has no namespace kube-system: which cluster it is is not recorded")
     _tell(found)
     if not found.objects and not found.changes and not found.claims:
-        output.say("nothing to import: no object of a kind that decides anything")
-        output.say("  help: export with `kubectl get nodes,pods,pdb,priorityclasses -A -o json`")
+        told = "nothing to import: no object of a kind that decides anything"
+        output.say(told, help=HOW_TO_EXPORT)
         return Exit.ERROR
     with session.open_store(db, write=True, create=True) as store:
         before = store.read.real_clusters()

@@ -20,6 +20,7 @@ from policy.cluster import quantities, times
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from policy.audit.instants import WrongZone
     from policy.parts import Workers
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -48,6 +49,7 @@ def db_option(function: _Function) -> _Function:
     """`--db URL`"""
     return click.option(
         "--db",
+        cls=Filled,
         metavar="URL",
         envvar="POLICY_DB",
         default=DEFAULT_DB,
@@ -114,6 +116,7 @@ def token_uses_option(function: _Function) -> _Function:
     """`--token-uses FILE`"""
     return click.option(
         "--token-uses",
+        cls=Filled,
         metavar="FILE",
         type=click.Path(dir_okay=False, path_type=Path),
         envvar="POLICY_TOKEN_USES",
@@ -291,6 +294,8 @@ def instant(_: click.Context, param: click.Parameter, text: str | None) -> datet
 
     try:
         found = instants.read(text, now=clock())
+    except instants.WrongZone as exc:
+        raise wrong_zone(exc) from None
     except instants.NoInstant as exc:
         raise click.BadParameter(str(exc), param=param) from None
     read = times.to_text(times.from_datetime(found.at))
@@ -302,6 +307,11 @@ def instant(_: click.Context, param: click.Parameter, text: str | None) -> datet
             f" {instants.ZONE_VARIABLE} names another zone)"
         )
     return found.at
+
+
+def wrong_zone(error: WrongZone) -> Misused:
+    """The variable is to be mended, whichever option was read."""
+    return Misused(str(error), help="set it to the name of a time zone, or unset it")
 
 
 def deciding_instant(
@@ -326,6 +336,19 @@ def now_option(function: _Function) -> _Function:
         help="The time to decide for (ISO 8601, `yesterday 14:02`, `2h`); the clock by default."
         " Recorded with the decision.",
     )(function)
+
+
+class Filled(click.Option):
+    """An option that is left out or has a value: `""` is a shell's variable that is not set."""
+
+    def process_value(self, ctx: click.Context, value: Any) -> Any:
+        given = ctx.get_parameter_source(self.name or "") is ParameterSource.COMMANDLINE
+        if given and isinstance(value, str) and not value.strip():
+            option = max(self.opts, key=len)
+            raise Misused(
+                f"`{option}` is given without a value", help=f"give it one, or leave out `{option}`"
+            )
+        return super().process_value(ctx, value)
 
 
 class Seconds(click.FloatRange):

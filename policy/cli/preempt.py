@@ -61,6 +61,7 @@ def command(
     from policy.cli import view
     from policy.decision.record import record_of
     from policy.extenders.client import HttpExtenders
+    from policy.preemption.decide import of_cluster
     from policy.scheduling.cycle import Scheduler
     from policy.store import StoredDecision
 
@@ -79,10 +80,11 @@ def command(
         )
         session.tell_of_projections(chosen.rules, scheduler.state.snapshot)
         if as_group or (chosen.rules.groups is not None and _group_of(scheduler, key)):
-            return _group(scheduler, key, form)
+            with of_cluster(chosen.cluster):
+                return _group(scheduler, key, form)
         base = scheduler.state.revision
         if scheduler.snapshot.pod(key) is None:
-            raise _unknown(scheduler.snapshot, key)
+            raise _unknown(scheduler.snapshot, key, chosen.cluster)
         step = scheduler.decide(key)
         if step.recording is not None:
             stored = store.read.decision(step.recording.decision_id)
@@ -110,7 +112,7 @@ def command(
     return Exit.OK
 
 
-def _unknown(snapshot: Snapshot, key: str) -> DecisionError:
+def _unknown(snapshot: Snapshot, key: str, cluster: str) -> DecisionError:
     """There is no such pod; the one that may be meant waits for a node."""
     import difflib
 
@@ -122,7 +124,8 @@ def _unknown(snapshot: Snapshot, key: str) -> DecisionError:
     close = called[:1] or difflib.get_close_matches(key, waiting, n=1)
     there = f"`policy state show pods` lists all; without a node: {len(waiting)}"
     return DecisionError(
-        f"no pod `{key}` in the cluster", help=f"did you mean `{close[0]}`?" if close else there
+        f"no pod `{key}` in cluster `{cluster}`",
+        help=f"did you mean `{close[0]}`?" if close else there,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,16 +21,11 @@ if TYPE_CHECKING:
     from policy.rules import RuleSet
 
 
-class ProofsMissing(Exception):
-    """The solver is not installed."""
-
-    help = "install it with `pip install 'preemption-policy[prove]'`"
-
-
 def require_solver() -> None:
-    """Start the solver. Raises ProofsMissing where the extra is not installed."""
-    if find_spec("z3") is None:
-        raise ProofsMissing("proofs need the package `z3-solver`")
+    """Start the solver. Raises ExtraMissing where the extra is not installed."""
+    from policy.extras import require
+
+    require("prove", "proofs need")
     from policy.proving import process
 
     process.start()
@@ -191,7 +185,7 @@ class Required:
         """Each claim with the digest of the rule set that it compares with, "" without one.
 
         The first is what is always proved: no victim of equal or higher priority. Raises
-        UsageError where `active` is named and no rule set is, ProofsMissing, RulesError.
+        UsageError where `active` is named and no rule set is, ExtraMissing, RulesError.
         """
         require_solver()
         from policy.proving import questions

@@ -261,15 +261,8 @@ def cost(
 @group.command("observed")
 @options.db_option
 @options.any_cluster_option
-@click.option(
-    "--since",
-    metavar="TIME",
-    callback=options.instant,
-    help="That happened at this time or later: ISO 8601, `yesterday 14:02`, or `7d` before now.",
-)
-@click.option(
-    "--until", metavar="TIME", callback=options.instant, help="That happened before this time."
-)
+@period.since("That happened at this time or later")
+@period.until("That happened before this time.")
 @click.option(
     "--rules",
     metavar="NAME|PATH",

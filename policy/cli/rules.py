@@ -286,7 +286,7 @@ def diff(old: str, new: str, db: str, form: str) -> int:
         rows = [{**asdict(change), "kind": change.kind.value} for change in changes]
         columns = ("kind", "section", "rule", "before", "after", "words")
         output.rows(rows, form, columns=columns)
-    output.say(f"{len(changes)} differences" if changes else "no difference")
+    output.say(output.number(len(changes), "difference") if changes else "no difference")
     return Exit.OK
 
 

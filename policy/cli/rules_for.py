@@ -91,7 +91,7 @@ def _newest_kubelet(db: str, cluster: str) -> str | None:
         try:
             versions[text] = lowest(parse_version(text))
         except VersionError as exc:
-            output.say(f"{exc}; {told[text]} nodes name it")
+            output.say(f"{exc}; named by {output.number(told[text], 'node')}")
     if not versions:
         output.say(f"no node of cluster {cluster} tells its version (status.nodeInfo)")
         return None

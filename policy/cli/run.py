@@ -185,7 +185,8 @@ def _settled(result: Settled, *, since_ms: int) -> str:
     left = len(result.waiting)
     end = "settled" if result.finished else "stopped by --max-cycles"
     passed = (result.end_ms - since_ms) // 1000
-    return f"{end} after {result.cycles} cycles and {passed} s of virtual time; {left} pods wait on"
+    cycles, waiting = output.number(result.cycles, "cycle"), output.number(left, "pod")
+    return f"{end} after {cycles} and {passed} s of virtual time; still waiting: {waiting}"
 
 
 def _counted(steps: Iterable[Step | GroupStep], outcomes: Counter[str]) -> Iterator[dict[str, Any]]:

@@ -17,6 +17,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @options.db_option
 @click.option(
     "--environment",
+    cls=options.Filled,
     metavar="NAME",
     envvar="POLICY_ENV",
     default="",
@@ -29,6 +30,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--reader-url",
     "reader",
+    cls=options.Filled,
     metavar="URL",
     envvar="POLICY_READER_DB",
     default="",
@@ -39,6 +41,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option(
     "--host",
+    cls=options.Filled,
     metavar="ADDRESS",
     default="127.0.0.1",
     help="Where to listen; without --tokens the loopback address only.",
@@ -59,6 +62,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option(
     "--tokens",
+    cls=options.Filled,
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
     envvar="POLICY_TOKENS",
@@ -89,6 +93,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option(
     "--spool",
+    cls=options.Filled,
     metavar="FOLDER",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("policy-spool"),
@@ -102,6 +107,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @place_options
 @click.option(
     "--cluster",
+    cls=options.Filled,
     metavar="NAME",
     help="Under which name the followed cluster is kept; that of the context, where left out.",
 )
@@ -145,20 +151,28 @@ def command(
     from policy.server.signals import early_signals
 
     early = click.get_current_context().with_resource(early_signals())
+    from policy.extras import require
     from policy.server.config import LOOPBACK, Config, Follow, OnFailure
-    from policy.server.missing import require
     from policy.store.model.decisions import CallMode
 
-    require()
+    require("server", "the service needs")
     options.need("--tls-cert", tls_cert is not None, "tls_key", "client_ca")
     # Without tokens every caller is let in: certificates are not checked either.
     options.need("--tokens", tokens is not None, "client_ca", "token_uses")
     options.need("--follow", follow, "kubeconfig", "context", "in_cluster", "cluster")
+    if follow:
+        require("live", "`--follow` needs")
     if tokens is None and host not in LOOPBACK:
         raise options.Misused(
             f"without `--tokens` the service listens on the loopback address only, not on `{host}`",
             help="make a token with `policy token create`, and name the file with --tokens",
         )
+    from policy.audit import instants
+
+    try:  # readers cannot mend it
+        instants.required_zone()
+    except instants.WrongZone as exc:
+        raise options.wrong_zone(exc) from None
     from policy.server.extender import child
 
     # It loads what it needs while this process does, on another core.

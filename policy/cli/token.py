@@ -12,6 +12,7 @@ from policy.cli.exits import Exit
 
 _TOKENS = click.option(
     "--tokens",
+    cls=options.Filled,
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
     envvar="POLICY_TOKENS",
@@ -41,6 +42,7 @@ def group() -> None:
 @click.option("--role", type=click.Choice(_ROLES), required=True, help="What it may do.")
 @click.option(
     "--namespaces",
+    cls=options.Filled,
     metavar="NAME,...",
     help="With role viewer: see nothing of other namespaces.",
 )
@@ -58,9 +60,12 @@ def create(name: str, role: str, namespaces: str | None, tokens: Path) -> int:
     """
     from policy.server.security.tokens import Role, TokenError, TokenFile
 
-    only = None if namespaces is None else [n.strip() for n in namespaces.split(",") if n.strip()]
-    if only == []:
-        raise options.Misused("`--namespaces` names none", help="leave it out to allow all")
+    only = None if namespaces is None else [name.strip() for name in namespaces.split(",")]
+    if only is not None and "" in only:
+        raise options.Misused(
+            f"`--namespaces`: a name is missing beside a comma in `{namespaces}`",
+            help="separate the names by one comma each",
+        )
     try:
         secret = TokenFile(tokens).create(
             name, Role(role), namespaces=only, now_ms=session.clock_ms()

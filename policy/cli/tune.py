@@ -21,12 +21,6 @@ if TYPE_CHECKING:
     from policy.store import Store
 
 
-class TuneMissing(Exception):
-    """The package that searches is not installed."""
-
-    help = "install it with `pip install 'preemption-policy[tune]'`"
-
-
 @click.command("tune")
 @click.argument("spec", type=click.Path(path_type=Path))
 @options.db_option
@@ -64,10 +58,9 @@ def command(
       policy tune examples/simulation/tuning.yaml --write tuned.yaml
       policy tune examples/simulation/tuning.yaml --output html > tuning.html
     """
-    from importlib.util import find_spec
+    from policy.extras import require
 
-    if find_spec("optuna") is None:
-        raise TuneMissing("`policy tune` needs the package `optuna`")
+    require("tune", "`policy tune` needs")
     from policy.simulation.tuning import search, study
     from policy.simulation.tuning.candidate import Space
     from policy.simulation.tuning.outcome import TuningResult

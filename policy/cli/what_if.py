@@ -147,6 +147,7 @@ def command(
     from policy.audit.cascade import foresee, with_members
     from policy.audit.what_if import Supposition, suppose
     from policy.cli.what_if_view import say_lost, show, sum_up
+    from policy.preemption.decide import of_cluster
 
     with session.open_store(db, write=record) as store:
         made = made_at(store, at)
@@ -167,14 +168,15 @@ def command(
             groups=new_groups,
             group_changes=groups,
         )
-        supposed = suppose(snapshot, supposition)
-        named = [pod if "/" in pod else f"default/{pod}" for pod in pods]
-        asked = [*with_members(supposed.snapshot, rule_set, named), *supposed.waiting]
-        if not asked and not (files or nodes):
-            from policy.scheduling.order import pending
+        with of_cluster(of):
+            supposed = suppose(snapshot, supposition)
+            named = [pod if "/" in pod else f"default/{pod}" for pod in pods]
+            asked = [*with_members(supposed.snapshot, rule_set, named), *supposed.waiting]
+            if not asked and not (files or nodes):
+                from policy.scheduling.order import pending
 
-            asked = pending(supposed.snapshot, order=rule_set.queue.order)
-        steps = foresee(supposed.snapshot, rule_set, asked, depth=depth, seed=seed)
+                asked = pending(supposed.snapshot, order=rule_set.queue.order)
+            steps = foresee(supposed.snapshot, rule_set, asked, depth=depth, seed=seed)
         ids: Mapping[int, int | str] = {}
         if record:
             ids = _record(store, of, revision, rule_set, steps, supposed.changes)

@@ -48,8 +48,8 @@ def sum_up(steps: Sequence[CascadeStep], ids: Mapping[int, int | str]) -> None:
     nowhere = sum(decision.outcome not in placed for decision in taken)
     beyond = len(steps) - len(taken)
     output.say(
-        f"{len(taken)} decisions: {preempting} preempt, {nowhere} find no node"
-        + (f"; {beyond} victims wait beyond --depth" if beyond else "")
+        f"{output.number(len(taken), 'decision')}: {preempting} with preemption, {nowhere} without"
+        " a node" + (f"; beyond --depth: {output.number(beyond, 'victim')}" if beyond else "")
     )
     if not ids:
         output.say("nothing was recorded")

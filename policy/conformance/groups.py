@@ -16,6 +16,7 @@ import msgspec
 
 from policy.conformance.compare import NOW
 from policy.conformance.results import Agreement, RecordingError, ScenarioResult
+from policy.text import words
 from policy.typed import prepared
 
 if TYPE_CHECKING:
@@ -276,7 +277,7 @@ def _of_pod(snapshot: Snapshot, rules: RuleSet, decision: Decision) -> dict[str,
 
 def _all(ours: Sequence[Mapping[str, Any]], recorded: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if len(ours) != len(recorded):
-        yield f"{len(ours)} cycles, recorded {len(recorded)}"
+        yield f"{words.number(len(ours), 'cycle')}, recorded {len(recorded)}"
     for number, (mine, theirs) in enumerate(zip(ours, recorded, strict=False), start=1):
         where = f"cycle {number}: " if len(recorded) > 1 else ""
         for line in _cycle(mine, _comparable(theirs), _FIELDS):
@@ -315,7 +316,7 @@ def _units(ours: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
     mine, theirs = ours.get("units") or [], other.get("units") or []
     if ours.get("message") != other.get("message") or len(mine) != len(theirs):
         yield (
-            f"preemption: `{ours.get('message')}` with {len(mine)} units, recorded "
+            f"preemption: `{ours.get('message')}` with {words.number(len(mine), 'unit')}, recorded "
             f"`{other.get('message')}` with {len(theirs)}"
         )
     for place, (one, two) in enumerate(zip(mine, theirs, strict=False), start=1):

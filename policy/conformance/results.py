@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from policy.text.words import number
+
 
 class RecordingError(Exception):
     """A file that is no recording, or a line of it that is none; the text says which."""
@@ -57,4 +59,5 @@ class ConformanceSummary:
         return self.agree + self.tie + self.differ
 
     def __str__(self) -> str:
-        return f"{self.total} scenarios: {self.agree} agree, {self.tie} tie, {self.differ} differ"
+        counted = f"{self.agree} agree, {self.tie} tie, {self.differ} differ"
+        return f"{number(self.total, 'scenario')}: {counted}"

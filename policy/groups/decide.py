@@ -19,7 +19,7 @@ from policy.groups.conclude import Conclusion, conclude, error, not_tried
 from policy.groups.members import mixed_schedulers, muster
 from policy.groups.passes import CycleInputs, Passes, PlainPasses
 from policy.groups.preemption import Preempted, preempt
-from policy.preemption.decide import DecisionError, cause_of
+from policy.preemption.decide import DecisionError, NotInCluster, cause_of
 from policy.rules.ruleset import RuleSet
 
 OTHER_FAILED: Final = "failed to schedule other pod from a pod group"
@@ -46,7 +46,7 @@ def decide_group_by(
         raise DecisionError(f"rule set `{rules.name}` names extenders, which groups do not query")
     found = muster(snapshot, group, rules.groups)
     if not (found.members or found.gated or found.assigned or found.group):
-        raise DecisionError(f"no pod group `{group}` in the cluster")
+        raise NotInCluster(f"pod group `{group}`")
     task = CycleInputs.of(snapshot, rules, rules.groups, found, seed=seed)
     try:
         return _run(task, passes)

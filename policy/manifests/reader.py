@@ -37,6 +37,11 @@ Progress: TypeAlias = Callable[[int, int], None]
 OBJECTS: Final = "<objects>"
 OTHER_FILES: Final = "(other files)"
 EMPTY_FILE: Final = "(empty file)"
+HOW_TO_EXPORT: Final = (
+    "export with `kubectl get nodes,pods,pdb,priorityclasses,namespaces,services,rc,rs,sts -A"
+    " -o json`"
+)
+"""All kinds that decide about single pods."""
 _CHANGES: Final = frozenset({"ADDED", "MODIFIED"})
 _PROGRESS_EVERY: Final = 1000
 _DEEPEST_LISTS: Final = 10
@@ -488,7 +493,7 @@ class _Reader:
             self._problem(
                 f"capitalised field names (`{go_name}`), as Kubernetes before 1.9 dumped them",
                 obj=self._nameless("object"),
-                help="export with `kubectl get nodes,pods,pdb,priorityclasses -A -o json`",
+                help=HOW_TO_EXPORT,
             )
             return None
         kind = kinds.by_shape(value)

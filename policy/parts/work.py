@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Final, Protocol, TypeVar
+
+from policy.extras import require
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -64,15 +65,11 @@ def map_parts(
     """One result per part, in the order of the parts.
 
     Raises what the work raises; WorkerLost where a part was lost with its worker three times;
-    PartsError where a cluster cannot be reached or is of another version. Whoever stops iterating
-    ends the processes, and cancels what a cluster has not begun.
+    PartsError where a cluster cannot be reached or is of another version; ExtraMissing. Whoever
+    stops iterating ends the processes, and cancels what a cluster has not begun.
     """
     if workers.dask:
-        if find_spec("distributed") is None:
-            raise PartsError(
-                "`--dask` needs the package `distributed`",
-                help="install it with `pip install 'preemption-policy[dask]'`",
-            )
+        require("dask", "`--dask` needs")
         from policy.parts.on_dask import results
 
         yield from results(work, parts, workers.dask)

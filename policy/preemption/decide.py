@@ -7,7 +7,8 @@ follows. Everything that is policy comes from the rule set.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from policy.cluster.leaving import deletion_time
@@ -48,6 +49,23 @@ class DecisionError(ValueError):
     def __init__(self, message: str, *, help: str = "") -> None:
         super().__init__(message)
         self.help = help
+
+
+class NotInCluster(DecisionError):
+    """The cluster has no such object; which cluster it is, the caller knows: `of_cluster`."""
+
+    def __init__(self, what: str, *, help: str = "") -> None:
+        super().__init__(f"no {what} in the cluster", help=help)
+        self.what = what
+
+
+@contextmanager
+def of_cluster(name: str) -> Iterator[None]:
+    """What is not in the cluster is said with its name. Raises DecisionError."""
+    try:
+        yield
+    except NotInCluster as exc:
+        raise DecisionError(f"no {exc.what} in cluster `{name}`", help=exc.help) from exc
 
 
 def decide(
@@ -111,7 +129,7 @@ def decide_by(
     """
     row, pod = snapshot.row(preemptor), snapshot.pod(preemptor)
     if row is None or pod is None:
-        raise DecisionError(f"no pod `{preemptor}` in the cluster")
+        raise NotInCluster(f"pod `{preemptor}`")
     if pod.spec.node_name:
         raise DecisionError(f"pod `{preemptor}` is on node `{pod.spec.node_name}` already")
     if pod.status.phase in {"Succeeded", "Failed"}:

@@ -17,7 +17,7 @@ from policy.decision.groups import GroupDecision
 from policy.decision.record import record_of
 from policy.groups.decide import decide_group
 from policy.manifests import ManifestError, read_dicts, resolve
-from policy.preemption.decide import DecisionError, decide
+from policy.preemption.decide import DecisionError, decide, of_cluster
 from policy.rules import RuleSet
 from policy.scheduling.order import head_of, pending
 from policy.server import views
@@ -125,9 +125,11 @@ def dry_run(
     if waiting is not None and not waiting.spec.node_name:
         group = head_of(pod, snapshot, basis.rules.groups).group
     try:
-        if group:
-            return _cycle(basis, decide_group(snapshot, basis.rules, group, seed=0), environment)
-        made = decide(snapshot, basis.rules, pod)
+        with of_cluster(basis.cluster):
+            if group:
+                cycle = decide_group(snapshot, basis.rules, group, seed=0)
+                return _cycle(basis, cycle, environment)
+            made = decide(snapshot, basis.rules, pod)
     except DecisionError as exc:
         raise Failure(409, "conflict", str(exc)) from exc
     stored = StoredDecision.unsaved(
@@ -172,12 +174,13 @@ def what_if(
         removed_nodes=removed_nodes,
     )
     try:
-        supposed = suppose(basis.snapshot, supposition)
-        named = [pod if "/" in pod else f"default/{pod}" for pod in pods]
-        sought = [*with_members(supposed.snapshot, basis.rules, named), *supposed.waiting]
-        if not sought and not (manifests or removed_nodes):
-            sought = pending(supposed.snapshot, order=basis.rules.queue.order)
-        steps = foresee(supposed.snapshot, basis.rules, sought, depth=depth, seed=0)
+        with of_cluster(basis.cluster):
+            supposed = suppose(basis.snapshot, supposition)
+            named = [pod if "/" in pod else f"default/{pod}" for pod in pods]
+            sought = [*with_members(supposed.snapshot, basis.rules, named), *supposed.waiting]
+            if not sought and not (manifests or removed_nodes):
+                sought = pending(supposed.snapshot, order=basis.rules.queue.order)
+            steps = foresee(supposed.snapshot, basis.rules, sought, depth=depth, seed=0)
     except (WhatIfError, DecisionError) as exc:
         raise Failure(409, "conflict", str(exc), help=getattr(exc, "help", "")) from exc
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -193,8 +194,30 @@ def moment(text: str | None, name: str, *, now_ms: int) -> int | None:
     try:
         found = instants.read(text, now=datetime.fromtimestamp(now_ms / 1000, UTC))
     except instants.NoInstant as exc:
-        raise invalid("query", [(name, str(exc))]) from exc
+        advice = _PLUS if _LOST_PLUS.search(text) else ""
+        raise invalid("query", [(name, str(exc))], help=advice) from exc
     return times.from_datetime(found.at)
+
+
+_LOST_PLUS: Final = re.compile(r":[0-9.]+ [0-9]{2}:[0-9]{2}$")
+_PLUS: Final = "in an address `+` is a space: write `+` as `%2B`"
+
+
+def span(since: str | None, until: str | None, *, now_ms: int) -> dict[str, int | None]:
+    """`since_ms` and `until_ms` as the store takes them. Raises Failure."""
+    since_ms = moment(since, "since", now_ms=now_ms)
+    until_ms = moment(until, "until", now_ms=now_ms)
+    require_order(since_ms, until_ms)
+    return {"since_ms": since_ms, "until_ms": until_ms}
+
+
+def require_order(since_ms: int | None, until_ms: int | None) -> None:
+    """Raises Failure where nothing can lie between them."""
+    try:
+        instants.require_order(since_ms, until_ms)
+    except instants.NoInstant as exc:
+        advice = "exchange them, or leave one out"
+        raise invalid("query", [("since", str(exc))], help=advice) from exc
 
 
 def workload(text: str | None) -> str | None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from policy.text.system import explained, whose
 
 if TYPE_CHECKING:
     from policy.store.observed import ClusterIdentity
@@ -223,6 +228,10 @@ def _translate(exc: SQLAlchemyError, url: URL) -> Unavailable:
         )
     if "disk is full" in lowered or "no space left" in lowered:
         return Unavailable(f"no room left for database `{where}`", help="free some disk space")
+    if "readonly database" in lowered or "unable to open database file" in lowered:
+        refused = _refused(url)
+        if refused is not None:
+            return refused
     if "readonly database" in lowered or "read-only transaction" in lowered:
         return Unavailable(f"database `{where}` is open for reading only")
     if "not a database" in lowered or "malformed" in lowered or "file is encrypted" in lowered:
@@ -230,6 +239,33 @@ def _translate(exc: SQLAlchemyError, url: URL) -> Unavailable:
             f"`{where}` is damaged or no SQLite database", help="name another file with --db"
         )
     return Unavailable(f"database `{where}`: {line}", help=_connecting_help(exc, lowered))
+
+
+def _refused(url: URL) -> Unavailable | None:
+    """The right to SQLite's file, or to its folder, that is missing: SQLite does not say which."""
+    path = Path(shown(url))
+    folder = path.absolute().parent
+    for place, mode, what in (
+        (path, os.R_OK | os.W_OK, "the file"),
+        (folder, os.W_OK | os.X_OK, f"SQLite writes beside the file, and its folder `{folder}`"),
+    ):
+        effective = os.access in os.supports_effective_ids
+        if not place.exists() or os.access(place, mode, effective_ids=effective):
+            continue
+        if os.statvfs(place).f_flag & os.ST_RDONLY:
+            said = explained(OSError(errno.EROFS, ""))
+            return Unavailable(f"database `{path}`: {said.message}", help=said.help)
+        right = f"the right to read and write `{place}`"
+        owner = whose(place, what)
+        if owner is None:
+            return Unavailable(
+                f"database `{path}`: permission denied", help=f"its user needs {right}"
+            )
+        return Unavailable(
+            f"database `{path}`: permission denied: {owner.message}",
+            help=f"{owner.help}, or have it given {right}",
+        )
+    return None
 
 
 _CONNECTING: Final = (

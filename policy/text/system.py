@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import errno
+import grp
 import os
+import pwd
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 
@@ -69,3 +72,37 @@ def explained(error: OSError | ValueError) -> SystemProblem:
         return known
     text = error.strerror or (os.strerror(error.errno) if error.errno else str(error))
     return SystemProblem(message=(text or type(error).__name__)[:1].lower() + text[1:])
+
+
+def whose(path: Path, what: str = "the file") -> SystemProblem | None:
+    """Whose a file is, where that may be why it is refused, and who has to run the command.
+
+    what: stands for it in the message. None where it is the user's own, or cannot be seen.
+    """
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    me, groups = os.geteuid(), {os.getegid(), *os.getgroups()}
+    if me == 0 or (me == status.st_uid and status.st_gid in groups):
+        return None
+    user, group = _user(status.st_uid), _group(status.st_gid)
+    who = f"a member of group `{group}`" if me == status.st_uid else f"user `{user}`"
+    return SystemProblem(
+        message=f"{what} belongs to user `{user}` and group `{group}`",
+        help=f"run the command as {who} or as root",
+    )
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _group(gid: int) -> str:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)

@@ -54,6 +54,16 @@ def changed(file: str, line: int, **values: object) -> None:
     Path(file).write_text("\n".join(lines) + "\n")
 
 
+def replaced(file: str, line: int, text: str) -> None:
+    lines = Path(file).read_text().splitlines()
+    Path(file).write_text("\n".join([*lines[:line], text, *lines[line + 1 :]]) + "\n")
+
+
+def cut(file: str) -> None:
+    """As a full disk leaves it."""
+    Path(file).write_text(Path(file).read_text()[:-40])
+
+
 def one_more(database_url: str) -> None:
     with Store.open(database_url) as store:
         at = store.state.head_revision("other")
@@ -131,7 +141,8 @@ def test_signed_anchors_are_checked_with_the_public_key_alone(policy):
         (lambda: changed("heads.jsonl", 0, signature="x"), "heads.jsonl:1: the signature is not"),
         (lambda: changed("heads.jsonl", 0, extra=1), "heads.jsonl:1: the anchor is not what"),
         (lambda: changed("heads.jsonl", 0, anchor=2), "heads.jsonl:1: the line is not an anchor"),
-        (lambda: Path("heads.jsonl").write_text("{\n"), "heads.jsonl:1: the line is not JSON"),
+        (lambda: cut("heads.jsonl"), "heads.jsonl:2: the line is not JSON"),
+        (lambda: replaced("heads.jsonl", 0, "{}"), "heads.jsonl:1: the line is not an anchor"),
         (keys, "heads.jsonl:1: the anchor is not what was signed, or another key"),
     ],
 )
@@ -151,7 +162,12 @@ def test_anchors_that_are_not_genuine_are_findings(policy, harm, detail):
     ("words", "message"),
     [
         (("anchor", "--sign-key", "text"), "text: not an Ed25519 private key in PEM"),
-        (("verify", "--anchors", "empty"), "empty: there is no anchor in this file"),
+        (("verify", "--anchors", "empty"), "empty: there is no anchor in this file\n  help: name"),
+        (("verify", "--anchors", "text"), "text: there is no anchor in this file\n  help: name"),
+        (
+            ("verify", "--anchors", "tokens"),
+            "tokens: there is no anchor in this file\n  help: name",
+        ),
         (("verify", "--public-key", "text"), "`--public-key` goes with `--anchors`"),
         (("anchor", "--interval", "1m"), "`--interval` goes with `--watch`"),
         (("anchor", "--watch", "--interval", "soon"), "`soon` is not like `60s`"),
@@ -163,6 +179,7 @@ def test_a_wrong_use_is_said(policy, words, message):
     """Each mistake has its sentence, and nothing passes for verified."""
     Path("text").write_text("no key")
     Path("empty").write_text("\n")
+    Path("tokens").write_text('{"version": 1,\n"tokens": []}\n{"version": 1}\n')
     done = policy("audit", *words)
     assert (done.status in (1, 2), done.out, message in done.err) == (True, "", True), done.err
 

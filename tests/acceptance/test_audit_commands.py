@@ -287,7 +287,7 @@ def test_a_class_with_another_value_turns_the_decision(policy, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--remove-node", "n9"), "there is no node `n9`"),
+        (("--remove-node", "n9"), "no node `n9` in cluster `default`"),
         (("default/nobody",), "no pod `default/nobody`"),
         (("--priority-class", "x"), "`x` is not like `NAME=1000`"),
         (("--pod", "{folder}/dump.json"), "manifests of pods and of the pod groups"),
@@ -342,10 +342,10 @@ def test_findings_beyond_the_limit_are_counted(policy, database_url):
         connection.commit()
     done = policy("audit", "verify", "--limit", "1")
     assert (done.status, len(columns(done.out))) == (6, 1)
-    assert "1 more findings are not printed; --limit prints more" in done.err
+    assert "not printed: 1 more finding; --limit prints more" in done.err
     found = json.loads(policy("audit", "verify", "--limit", "1", "--output", "json").out)
     assert (len(found["findings"]), found["more_findings"], found["ok"]) == (1, 1, False)
-    assert "more findings" not in policy("audit", "verify").err
+    assert "not printed" not in policy("audit", "verify").err
 
 
 def test_who_wrote_is_shown_as_what_it_is(policy, database_url, monkeypatch):

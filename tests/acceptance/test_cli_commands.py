@@ -108,15 +108,19 @@ def test_another_rule_set_decides_otherwise(policy: Policy, dump: Path, tmp_path
         (
             ["preempt", "x/y"],
             1,
-            "no pod `x/y` in the cluster\n"
+            "no pod `x/y` in cluster `default`\n"
             "  help: `policy state show pods` lists all; without a node: 2\n",
         ),
         (
             ["preempt", "high"],
             1,
-            "no pod `default/high` in the cluster\n  help: did you mean `shop/h",
+            "no pod `default/high` in cluster `default`\n  help: did you mean `shop/h",
         ),
-        (["preempt", "shop/hihg"], 1, "no pod `shop/hihg` in the cluster\n  help: did you mean"),
+        (
+            ["preempt", "shop/hihg"],
+            1,
+            "no pod `shop/hihg` in cluster `default`\n  help: did you mean",
+        ),
         (["preempt", "shop/a"], 1, "pod `shop/a` is on node `n1` already\n"),
         (["preempt", "shop/high", "--rules", "kube-9"], 1, "kube-9: no shipped rule set"),
         (["preempt", "shop/high", "--cluster", "other"], 1, "there is no cluster `other`"),
@@ -417,6 +421,7 @@ def test_rules_commands(policy: Policy, tmp_path: Path) -> None:
         "spec:\n  ranking:\n    insert:\n    - before: by-name\n"
         "      rule: {id: again, minimize: candidate.victimCount}\n"
     )
+    assert policy("rules", "diff", "kube-1.35", odd).err == "1 difference\n"
     found = policy("rules", "lint", odd, "-o", "json")
     assert found.status == 1
     assert json.loads(found.out)[0]["rule"] == "again"

@@ -74,6 +74,42 @@ def test_an_option_that_would_mean_nothing(policy: Policy, line: str, message: s
     assert (done.status, told) == (2, [f"Error: {message}"])
 
 
+@pytest.mark.parametrize(
+    "command", ["decisions", "groups", "batch sessions", "observed", "who a", "report observed"]
+)
+def test_an_end_before_the_beginning_is_refused(policy: Policy, command: str) -> None:
+    """In whichever order they are given: the list would be empty."""
+    ends = ("--since", "2026-11-22T00:00:00Z"), ("--until", "2026-11-21T00:00:00Z")
+    said = [policy(*command.split(), *ends[i], *ends[1 - i]).err.splitlines()[-2:] for i in (0, 1)]
+    assert (
+        said
+        == [
+            [
+                "Error: `--since` is later than `--until`",
+                "  help: exchange them, or leave one out",
+            ]
+        ]
+        * 2
+    )
+
+
+@pytest.mark.parametrize("line", ["serve", "decisions --since 14:00"])
+def test_a_zone_that_is_none_is_said_with_its_variable(
+    policy: Policy, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service says so when it starts: whoever reads its pages cannot mend it."""
+    monkeypatch.setenv("POLICY_TZ", "Nope/Zone")
+    done = policy(*line.split())
+    assert (done.status, done.err.splitlines()[-2:]) == (
+        2,
+        [
+            "Error: environment variable `POLICY_TZ`: `Nope/Zone` is not a time zone such as"
+            " `Europe/Berlin`",
+            "  help: set it to the name of a time zone, or unset it",
+        ],
+    )
+
+
 class Terminal(io.StringIO):
     """A terminal that keeps what is written on it."""
 
@@ -81,6 +117,49 @@ class Terminal(io.StringIO):
 
     def isatty(self) -> bool:
         return True
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "serve --host",
+        "serve --environment",
+        "serve --spool",
+        "serve --tokens",
+        "serve --token-uses",
+        "serve --reader-url",
+        "serve --follow --context",
+        "follow --cluster",
+        "follow --listen",
+        "follow --on-event",
+        "token list --tokens",
+        "token create v --role viewer --tokens t --namespaces",
+        "preempt a --env",
+        "decisions --db",
+    ],
+)
+def test_a_value_that_is_empty_is_refused(policy: Policy, line: str) -> None:
+    """A variable of a shell that is not set makes one: `--host ""` would be every address."""
+    option = line.rpartition(" ")[2]
+    said = (
+        f"Error: `{option}` is given without a value\n  help: give it one, or leave out `{option}`"
+    )
+    done = policy(*line.split(), "")
+    assert (done.status, "\n".join(done.err.splitlines()[-2:])) == (2, said)
+
+
+@pytest.mark.parametrize("names", ["a,,b", "a,", ",a", ","])
+def test_no_namespace_is_left_out_unsaid(policy: Policy, names: str) -> None:
+    """A name that a script left empty is no namespace that may be seen, nor one less."""
+    line = ("token", "create", "v", "--role", "viewer", "--tokens", "t", "--namespaces", names)
+    done = policy(*line)
+    assert (done.status, done.err.splitlines()[-2:]) == (
+        2,
+        [
+            f"Error: `--namespaces`: a name is missing beside a comma in `{names}`",
+            "  help: separate the names by one comma each",
+        ],
+    )
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 160, 240])

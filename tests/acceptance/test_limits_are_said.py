@@ -11,7 +11,7 @@ from typing import Any
 import click
 import pytest
 
-from policy.cli import docs, options, state
+from policy.cli import docs, options, period, state
 from tests.acceptance.commands import NOW, Policy, a_node, a_pod
 
 OPTIONS = [
@@ -84,7 +84,7 @@ def test_every_time_is_read_in_one_place(ctx: click.Context, option: click.Optio
     if named(option) == "--at" and "REVISION" in str(option.metavar):  # or a decision
         assert "options.instant(" in inspect.getsource(state)
         return
-    assert option.callback in (options.instant, options.deciding_instant)
+    assert option.callback in (options.instant, options.deciding_instant, period.bound)
 
 
 DURATIONS = {"--interval", "--timeout"}

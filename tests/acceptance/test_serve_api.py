@@ -151,7 +151,7 @@ def test_what_if_records_nothing(service: Serving, db: str) -> None:
 @pytest.mark.parametrize(
     ("body", "status", "detail"),
     [
-        ({"removed_nodes": ["n9"]}, 409, "there is no node `n9` in the cluster"),
+        ({"removed_nodes": ["n9"]}, 409, "no node `n9` in cluster `default`"),
         ({"pods": ["shop/none"]}, 409, "shop/none"),
         (
             {"manifests": [{"kind": "Node", "metadata": {"name": "x"}}]},
@@ -250,7 +250,7 @@ def test_the_pod_of_a_list_is_decided(service: Serving) -> None:
             "body: `manifest`: it holds 2 pods, and one is decided",
         ),
         ({"manifest": a_pod("high", priority=5)}, 409, "the cluster has a pod `shop/high`"),
-        ({"pod": "none"}, 409, "no pod `default/none` in the cluster"),
+        ({"pod": "none"}, 409, "no pod `default/none` in cluster `default`"),
         (
             {"manifest": BROKEN},
             400,

@@ -537,6 +537,7 @@ LISTS = {
     "/groups?outcome=lost": "outcome",
     "/sessions?since=someday": "since",
     "/sessions?cluster=none": "cluster",
+    "/sessions?since=7d&until=8d": "since",
     "/observed?verdict=lost": "verdict",
     "/observed?since=someday": "since",
     "/observed?rules=none": "rules",
@@ -551,6 +552,7 @@ LISTS = {
     "/environments/prod?candidate=&n=3": "n",
     "/rules/kube-1.36?diff=none": "diff",
     "/sql?saved=outcomes&p.since=someday": "p.since",
+    "/sql?saved=outcomes&p.since=7d&p.until=8d": "p.since",
     "/sql?saved=outcomes&p.limit=0": "p.limit",
 }
 

@@ -11,10 +11,12 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from policy.cluster import quantities
 from policy.live.figures import FollowerFigures
 from policy.live.status import FollowerMetrics
 from policy.rules.scheduler_config import generation_of, profiles_of
 from policy.server.metrics import Metrics
+from policy.store.read.bounds import TEMPORARY_MIB
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DOCS = Path(__file__).parents[2] / "docs"
@@ -101,12 +103,42 @@ def test_the_folders_belong_together() -> None:
         (variable["name"], *variable["valueFrom"]["secretKeyRef"].values())
         for pod in pods
         for variable in pod["containers"][0]["env"]
+        if "valueFrom" in variable
     }
     assert {pod["containers"][0]["image"] for pod in pods} == {"policy:latest"}
     assert databases == {
         ("POLICY_DB", "policy-database", "url"),
         ("POLICY_READER_DB", "policy-database", "reader-url"),
     }
+
+
+def test_temporary_files_of_sql_have_room() -> None:
+    """SQLite takes the volume, which holds what it may write until that is looked at again."""
+    pod = of_kind("Deployment")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    (folder,) = [one["value"] for one in container["env"] if one["name"] == "SQLITE_TMPDIR"]
+    (mount,) = [one["name"] for one in container["volumeMounts"] if one["mountPath"] == folder]
+    (size,) = [one["emptyDir"]["sizeLimit"] for one in pod["volumes"] if one["name"] == mount]
+    assert quantities.units(size) >= 4 * TEMPORARY_MIB << 20
+
+
+def test_the_image_notes_where_it_may_write() -> None:
+    """As the deployment does: beside tokens that are mounted nothing can be written."""
+    image = (DEPLOY.parent / "Dockerfile").read_text()
+    command = json.loads(re.sub(r"\\\n", "", image.partition("\nCMD ")[2]))
+    given = dict(zip(command[1::2], command[2::2], strict=True))
+    (container,) = of_kind("Deployment")["spec"]["template"]["spec"]["containers"]
+    wanted = dict(one.split("=") for one in container["args"] if "=" in one)
+    assert given == {name: wanted[name] for name in ("--host", "--tokens", "--token-uses")}
+
+
+@pytest.mark.parametrize("page", ["service.md", "groups.md", "tutorial.md", "../README.md"])
+def test_all_that_decides_is_exported(page: str) -> None:
+    """Without services and controllers, pods are spread otherwise than in the cluster."""
+    lines = (DOCS / page).read_text().split("\n")
+    (found,) = [line for line in lines if "kubectl get nodes,pods" in line]
+    kinds = found.partition("kubectl get ")[2].partition(" ")[0]
+    assert kinds == "nodes,pods,pdb,priorityclasses,namespaces,services,rc,rs,sts"
 
 
 def test_prometheus_finds_the_follower() -> None:

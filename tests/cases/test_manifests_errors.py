@@ -117,7 +117,8 @@ dump.yaml: document 5: object: expected a Kubernetes object, got the text `just 
         (
             json.dumps({"Items": [{"Spec": {"NodeName": "n1"}}]}),
             "dump.json: object: capitalised field names (`Items`), as Kubernetes before 1.9 dumped"
-            " them\n  help: export with `kubectl get nodes,pods,pdb,priorityclasses -A -o json`",
+            " them\n  help: export with `kubectl get nodes,pods,pdb,priorityclasses,namespaces,"
+            "services,rc,rs,sts -A -o json`",
         ),
         (
             json.dumps({"type": "ERROR", "object": {"message": "too old resource version"}}),

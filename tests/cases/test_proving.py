@@ -10,7 +10,6 @@ import z3
 
 from policy.cases.finding import suites
 from policy.cases.running import run_suite
-from policy.cli import proofs
 from policy.cli.app import run
 from policy.proving import solver
 from policy.proving.counts import Relation, compared
@@ -240,18 +239,6 @@ def test_a_solver_that_is_greedy_is_unknown() -> None:
     assert (answer.status, answer.reason) == (
         SolverStatus.UNKNOWN,
         "the solver ended without an answer",
-    )
-
-
-def test_without_the_extra_the_command_names_the_install_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Everything else works without the solver."""
-    monkeypatch.setattr(proofs, "find_spec", lambda _: None)
-    assert run(["rules", "prove", "kube-1.35"]) == 1
-    assert capsys.readouterr().err == (
-        "proofs need the package `z3-solver`\n"
-        "  help: install it with `pip install 'preemption-policy[prove]'`\n"
     )
 
 

@@ -13,6 +13,7 @@ PACKAGE = Path(__file__).parents[2] / "policy"
 
 ROOMS = (
     "lazy",
+    "extras",
     "typed",
     "text",
     "cluster",

@@ -362,3 +362,25 @@ def test_a_file_is_read_at_once_where_that_is_wanted(path: Path) -> None:
     file.revoke("one", now_ms=2)
     access.reread()
     assert access.principal(asked) is None
+
+
+def test_what_is_to_be_revoked_is_in_a_file(path: Path) -> None:
+    """Only `create` makes one: elsewhere a name that is mistyped would be an empty file."""
+    with pytest.raises(TokenError) as refused:
+        TokenFile(path).revoke("one", now_ms=1)
+    assert (refused.value.message, refused.value.help, path.exists()) == (
+        f"there is no file of tokens at `{path}`",
+        "`policy token create NAME --role admin --tokens FILE` makes it",
+        False,
+    )
+
+
+def test_a_damaged_file_is_said_with_what_to_do(path: Path) -> None:
+    path.write_text('{"version": 1, ')
+    with pytest.raises(TokenError) as refused:
+        TokenFile(path).read()
+    assert (refused.value.message, refused.value.help) == (
+        f"{path}: not a file of tokens: Input data was truncated",
+        "name the file that `policy token create` made; where this is it, and it is damaged,"
+        " restore it from a copy",
+    )

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import grp
 import multiprocessing
+import os
 import sqlite3
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from sqlalchemy import text
@@ -98,6 +103,66 @@ def test_a_file_of_another_kind(tmp_path):
         ("songs",)
     ]
     del before
+
+
+@contextmanager
+def another_user():
+    """Somebody else, where the tests run as root; whoever runs them elsewhere."""
+    root = os.geteuid() == 0
+    groups = os.getgroups()
+    if root:
+        os.setgroups([])
+        os.seteuid(34567)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+            os.setgroups(groups)
+
+
+def refused(path, place, what):
+    """What is said where the right to a place is missing."""
+    right = f"the right to read and write `{place}`"
+    if os.geteuid():
+        return f"database `{path}`: permission denied", f"its user needs {right}"
+    return (
+        f"database `{path}`: permission denied: {what} belongs to user `root` and group"
+        f" `{grp.getgrgid(place.stat().st_gid).gr_name}`",
+        f"run the command as user `root` or as root, or have it given {right}",
+    )
+
+
+def test_whose_a_file_is_that_may_not_be_read_or_written():
+    """SQLite opens nothing, or for reading only, and does not say why."""
+    with tempfile.TemporaryDirectory() as name:
+        folder, found, wanted = Path(name), [], []
+        folder.chmod(0o755)
+        for number, mode in enumerate((0o000, 0o444)):
+            path = folder / f"{number}.db"
+            Store.open(str(path)).close()
+            path.chmod(mode)
+            with (
+                another_user(),
+                pytest.raises(StoreError) as caught,
+                Store.open(str(path)) as store,
+            ):
+                store.record.import_objects("default", [a_node("n")], at_ms=NOW, source="x")
+            found.append((caught.value.message, caught.value.help))
+            wanted.append(refused(path, path, "the file"))
+        assert found == wanted
+
+
+def test_whose_a_folder_is_in_which_no_database_can_be_made():
+    """SQLite writes beside the file."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o555)
+        with another_user():
+            error = said(folder / "new.db")
+        what = f"SQLite writes beside the file, and its folder `{folder}`"
+        assert (error.message, error.help) == refused(folder / "new.db", folder, what)
+        folder.chmod(0o755)
 
 
 def test_a_server_that_does_not_answer_is_named_without_password():

@@ -32,8 +32,7 @@ def decisions_wanted(query: models.DecisionsExportQuery, *, now_ms: int) -> dict
     """A query as the store takes it; now_ms: what `7d` is before. Raises Failure."""
     return {
         "cluster": query.cluster,
-        "since_ms": views.moment(query.since, "since", now_ms=now_ms),
-        "until_ms": views.moment(query.until, "until", now_ms=now_ms),
+        **views.span(query.since, query.until, now_ms=now_ms),
         "namespace": query.namespace,
         "node": query.node,
         "rule_set": views.recorded_rules(query.rules),
@@ -116,8 +115,7 @@ def observations_wanted(query: models.ObservationsExportQuery, *, now_ms: int) -
     """A query as the store takes it; now_ms: what `7d` is before. Raises Failure."""
     return {
         "cluster": query.cluster,
-        "since_ms": views.moment(query.since, "since", now_ms=now_ms),
-        "until_ms": views.moment(query.until, "until", now_ms=now_ms),
+        **views.span(query.since, query.until, now_ms=now_ms),
         "namespace": query.namespace,
         "node": query.node,
         "preemptor": typed_pod(query.preemptor),
@@ -142,8 +140,7 @@ def sessions_wanted(query: models.SessionsExportQuery, *, now_ms: int) -> dict[s
     """A query as the store takes it; now_ms: what `7d` is before. Raises Failure."""
     return {
         "cluster": query.cluster,
-        "since_ms": views.moment(query.since, "since", now_ms=now_ms),
-        "until_ms": views.moment(query.until, "until", now_ms=now_ms),
+        **views.span(query.since, query.until, now_ms=now_ms),
         "before_id": query.after,
     }
 

@@ -97,6 +97,8 @@ def values(names: Sequence[str], query: Mapping[str, str], *, now_ms: int) -> di
             found[name] = DEFAULTS[name]
         elif text is not None:
             found[name] = _value(name, text, now_ms=now_ms)
+    ends = [value if isinstance(value := found.get(n), int) else None for n in _INSTANTS]
+    views.require_order(*ends)
     return found
 
 

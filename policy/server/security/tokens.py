@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import fcntl
-import grp
 import hashlib
 import hmac
 import os
-import pwd
 import re
 import secrets
 import stat
@@ -20,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from policy.text.system import explained
+from policy.text.system import explained, whose
 from policy.typed import prepared
 
 _VERSION: Final = 1
@@ -102,7 +100,7 @@ class TokenFile:
         if namespaces is not None and role is not Role.VIEWER:
             raise TokenError(f"a token of role `{role}` cannot be limited to namespaces")
         secret = _PREFIX + secrets.token_urlsafe(32)
-        with self._changing() as file:
+        with self._changing(make=True) as file:
             if any(token.name == name and token.revoked_ms is None for token in file.tokens):
                 raise TokenError(
                     f"there is a token `{name}` already",
@@ -183,7 +181,11 @@ class TokenFile:
         except OSError as exc:
             raise _refused(self._path, exc) from exc
         except msgspec.MsgspecError as exc:
-            raise TokenError(f"{self._path}: not a file of tokens: {exc}") from exc
+            raise TokenError(
+                f"{self._path}: not a file of tokens: {exc}",
+                help="name the file that `policy token create` made; where this is it, and it is"
+                " damaged, restore it from a copy",
+            ) from exc
         # With a key that can be guessed anybody writes themselves the session of any token.
         if not _KEY.fullmatch(file.session_key):
             raise TokenError(
@@ -201,7 +203,7 @@ class TokenFile:
         return file
 
     @contextmanager
-    def _changing(self) -> Iterator[_File]:
+    def _changing(self, *, make: bool = False) -> Iterator[_File]:
         # Whatever links lead to the file, who changes it holds the same lock.
         folder = _resolved(self._path).parent
         if not folder.is_dir():
@@ -212,7 +214,7 @@ class TokenFile:
             raise _refused(self._path, exc) from exc
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
-            file = self._read(missing_ok=True)
+            file = self._read(missing_ok=make)
             yield file
             try:
                 _replace(self._path, msgspec.json.format(msgspec.json.encode(file)))
@@ -258,34 +260,13 @@ def _replace(path: Path, data: bytes) -> None:
 def _refused(path: Path, exc: OSError) -> TokenError:
     """What the system refused, and whose the file is where that may be the reason."""
     said = explained(exc)
-    try:
-        status = path.stat()
-    except OSError:
+    owner = whose(path) if isinstance(exc, PermissionError) else None
+    if owner is None:
         return TokenError(f"{path}: {said.message}", help=said.help)
-    me, groups = os.geteuid(), {os.getegid(), *os.getgroups()}
-    own = me == status.st_uid and status.st_gid in groups
-    if not isinstance(exc, PermissionError) or me == 0 or own:
-        return TokenError(f"{path}: {said.message}", help=said.help)
-    user, group = _user(status.st_uid), _group(status.st_gid)
-    who = f"a member of group `{group}`" if me == status.st_uid else f"user `{user}`"
     return TokenError(
-        f"{path}: {said.message}: the file belongs to user `{user}` and group `{group}`",
-        help=f"run the command as {who} or as root; the file keeps its owner, group and mode",
+        f"{path}: {said.message}: {owner.message}",
+        help=f"{owner.help}; the file keeps its owner, group and mode",
     )
-
-
-def _user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
-
-
-def _group(gid: int) -> str:
-    try:
-        return grp.getgrgid(gid).gr_name
-    except KeyError:
-        return str(gid)
 
 
 def hashed(secret: str) -> str:
