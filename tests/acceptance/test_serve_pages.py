@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from datetime import datetime
@@ -110,6 +111,16 @@ def opened(browser: Browser, service: Serving, token: str, **context: object) ->
         lambda r: None if r.url.startswith((service.url, "data:")) else failures.append(r.url),
     )
     return sign_in(page, service, token)
+
+
+@pytest.mark.parametrize("path", [*PAGES, "/sql?q=SELECT+victim+FROM+v_victims&chart=bar"])
+def test_code_in_sentences_is_set_as_code(
+    service: Serving, tokens: dict[str, str], path: str
+) -> None:
+    """No page has backquotes but where a source stands as it is."""
+    page = service.get(path, headers={"Authorization": f"Bearer {tokens['admin']}"})
+    plain = re.sub(r"<(pre|textarea|code)\b.*?</\1>", "", page.text, flags=re.DOTALL)
+    assert (page.status_code, re.findall("[^<>]*`[^<>]*", plain)) == (200, [])
 
 
 UNLABELLED = """() => [...document.querySelectorAll('input,select,textarea,button')]
