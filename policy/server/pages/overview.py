@@ -18,7 +18,7 @@ from policy.server.pages.bars import Bar, bars
 from policy.server.pages.surface import Pages
 from policy.server.security.access import Principal
 from policy.server.service import PolicyService
-from policy.store.read.figures import HOUR_MS, Evicted, WorkloadCount
+from policy.store.read.figures import DAY_MS, HOUR_MS, Evicted, WorkloadCount
 from policy.store.record.rule_sets import is_batch
 
 _DAYS: Final = (1, 7)
@@ -165,7 +165,8 @@ def limited(
 
 def _bars(by_hour: Mapping[int, int], *, since_ms: int, days: int, cluster: str) -> list[Bar]:
     also = {"outcome": "preempt", **_listed(cluster)}
-    return bars(by_hour, since_ms=since_ms, count=days * 24, step_ms=HOUR_MS, given=also)
+    until_ms = since_ms + days * DAY_MS
+    return bars(by_hour, since_ms=since_ms, until_ms=until_ms, step_ms=HOUR_MS, given=also)
 
 
 def _workload(one: WorkloadCount) -> dict[str, Any]:
