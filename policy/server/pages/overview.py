@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from policy.audit import health
+from policy.audit.compare import duration
 from policy.audit.documents import instant
 from policy.server import views
 from policy.server.http import Failure, in_thread
@@ -181,9 +182,5 @@ def _workload(one: WorkloadCount) -> dict[str, Any]:
 
 
 def age(milliseconds: int) -> str:
-    """`45 s`, `12 min`, `3 h`, `2 d`: how long ago, rounded down; 0 for what is yet to come."""
-    seconds = max(0, milliseconds) // 1000
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds // size} {unit}"
-    return f"{seconds} s"
+    """`45 s`, `3 h 12 min`: how long ago; 0 for what is yet to come."""
+    return duration(max(0, milliseconds) // 1000)
