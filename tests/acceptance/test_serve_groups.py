@@ -190,7 +190,9 @@ def test_pages_show_cycles(service: Serving, path: str, shown: str) -> None:
     assert (found.status_code, shown in found.text) == (200, True)
 
 
-@pytest.mark.parametrize("path", ["/compare?rules=kube-1.36", "/compare?rules=kube-1.36&open=group:1"])
+@pytest.mark.parametrize(
+    "path", ["/compare?rules=kube-1.36", "/compare?rules=kube-1.36&open=group:1"]
+)
 def test_why_a_cycle_cannot_be_judged_has_its_code_set_as_code(service: Serving, path: str) -> None:
     """The name of the rule set stood in backquotes, which are of the command line."""
     found = service.get(path).text

@@ -51,8 +51,12 @@ PAGES = (
     "/sql?saved=who-preempts-whom",
     "/sql?q=SELECT+victim,+run_seconds+FROM+v_victims&chart=bar",
     "/simulations",
+    "/simulations/1",
     "/api",
 )
+
+
+TRACE = Path(__file__).parents[2] / "examples" / "simulation" / "trace"
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +90,7 @@ def service(
     for file in ("wave-kubelet.initial.json.gz", "wave-kubelet.jsonl.gz"):
         assert run(["import", "--db", db, "--cluster", "real", str(LIVE / file)]) == 0
     hold(db, folder, lab="team-a")
+    assert run(["simulate", str(TRACE), "--rules", "kube-1.36", "--db", db]) == 0
     started = serving.serve(db, folder, "--tokens", tokens["file"])
     started.ready()
     headers = {"Authorization": f"Bearer {tokens['extender']}"}
@@ -254,6 +259,25 @@ def test_lists_of_decisions_are_seen_whole(
         assert lists.count()
         beyond[path] = lists.evaluate_all("all => all.map(e => e.scrollWidth - e.clientWidth)")
     assert {path: max(found) for path, found in beyond.items()} == dict.fromkeys(beyond, 0)
+
+
+def test_figures_of_a_simulation_are_seen_whole(
+    browser: Browser, service: Serving, tokens: dict[str, str]
+) -> None:
+    """On a wide screen; on a narrow one its charts are scrolled, so that their texts are read."""
+    page = opened(browser, service, tokens["viewer"], viewport={"width": 1600, "height": 900})
+    page.goto(service.url + "/simulations/1")
+    beyond = "all => all.map(e => e.scrollWidth - e.clientWidth).filter(over => over > 0)"
+    assert page.locator(".wide").evaluate_all(beyond) == []
+    aligned = "all => [...new Set(all.map(e => getComputedStyle(e).textAlign))]"
+    assert page.locator("[aria-label=Figures] td:not(:first-child)").evaluate_all(aligned) == [
+        "right"
+    ]
+    page.set_viewport_size({"width": 360, "height": 900})
+    sizes = page.locator(".wide svg text").evaluate_all(
+        "all => all.map(e => 12 * e.getCTM().a).filter(size => size < 10)"
+    )
+    assert (sizes, page.failures) == ([], [])
 
 
 PRINTED = """() => ({

@@ -48,8 +48,7 @@ def bars(
             at=instant(start) if step_ms < DAY_MS else "",
             count=counts.get(start, 0),
             height=max(2, round(HEIGHT * counts[start] / most)) if counts.get(start) else 0,
-            href="/decisions?"
-            + urlencode({**given, "since": instant(start), "until": _end(end)}),
+            href="/decisions?" + urlencode({**given, "since": instant(start), "until": _end(end)}),
         )
         for start, end in zip(starts, ends, strict=True)
     ]
