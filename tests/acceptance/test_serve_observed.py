@@ -14,7 +14,6 @@ from urllib.parse import parse_qsl, quote, urlsplit
 import pytest
 
 from policy.audit.compare import duration
-
 from policy.server.security.numbers import Numbered
 from policy.server.security.tokens import Role, TokenFile
 from policy.store import Store
