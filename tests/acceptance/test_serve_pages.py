@@ -280,6 +280,33 @@ def test_figures_of_a_simulation_are_seen_whole(
     assert (sizes, page.failures) == ([], [])
 
 
+LONGER = """() => document.querySelectorAll('.list td.name a, .list td.names a')
+    .forEach(e => { e.textContent = `team-a/${'preemptsunknownuid'.repeat(3)}` })"""
+"""Names of 61 characters, at which no line ends."""
+
+
+def test_lists_of_decisions_are_seen_whole_with_long_names(
+    browser: Browser, service: Serving, tokens: dict[str, str]
+) -> None:
+    """A name is broken where it must be; what the scheduler was answered is below the outcome."""
+    page = opened(browser, service, tokens["viewer"], viewport={"width": 1600, "height": 900})
+    page.goto(service.url + "/decisions?origin=extender")
+    page.evaluate(LONGER)
+    lists = page.locator(".wide:has(table.list)")
+    assert lists.evaluate_all("all => all.map(e => e.scrollWidth - e.clientWidth)") == [0]
+    outcomes = page.locator("#list td:nth-child(5)").all_inner_texts()
+    assert {text.replace("\n", ", ") for text in outcomes} == {"preempt, answered as offered"}
+
+
+def test_candidates_are_seen_whole(
+    browser: Browser, service: Serving, tokens: dict[str, str]
+) -> None:
+    page = opened(browser, service, tokens["viewer"], viewport={"width": 1280, "height": 900})
+    page.goto(service.url + "/decisions/1")
+    candidates = page.locator(".wide:has(table.ladder)")
+    assert candidates.evaluate_all("all => all.map(e => e.scrollWidth - e.clientWidth)") == [0]
+
+
 PRINTED = """() => ({
     clipped: [...document.querySelectorAll('.wide')].filter(e => e.scrollWidth > e.clientWidth
         || getComputedStyle(e).overflowX !== 'visible').map(e => e.getAttribute('aria-label')),
