@@ -21,6 +21,7 @@ from policy.cluster.objects import Pod
 from policy.server.security.numbers import Numbered
 from policy.server.security.tokens import Role, TokenFile
 from policy.store import Store
+from policy.store.migrate import VIEWS
 from policy.store.read.saved_queries import saved_queries
 from tests.acceptance import test_batch_cli, test_group_commands
 from tests.acceptance.test_batch_cli import KUBE_BATCH
@@ -526,6 +527,18 @@ def test_who_is_no_admin_reads_views(service: Serving, tokens: dict[str, str]) -
         found[role] = (answer.status_code, answer.json().get("detail") == refused, refused in page)
     refusal = (400, True, True)
     assert found == {"viewer": refusal, "operator": refusal, "admin": (200, False, False)}
+
+
+def test_what_sql_may_read_is_listed(service: Serving, tokens: dict[str, str]) -> None:
+    """The views for everybody, and whether it reads the tables, too."""
+    named = "".join(f"`{view}` " for view in sorted(VIEWS))
+    of = {}
+    for role in ("viewer", "operator", "admin"):
+        page = words(got(service, tokens[role], "/sql")).partition(" One statement that reads")[0]
+        of[role] = page.removeprefix("SQL On the views of the record, ")
+    rest = f": `docs/sql.md` describes them. Saved queries read both. The 11 views {named}".strip()
+    none = f"and on none of its tables{rest}"
+    assert of == {"viewer": none, "operator": none, "admin": f"and on its tables{rest}"}
 
 
 def test_limits_of_sql_are_said(service: Serving, tokens: dict[str, str]) -> None:
