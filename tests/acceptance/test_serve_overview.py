@@ -151,10 +151,8 @@ def test_the_overview_says_how_each_cluster_is(service: Serving, tokens: dict[st
     assert table(day, "namespaces") == [["shop", "6"], ["jobs", "1"]]
     assert table(week, "namespaces") == [["shop", "6"], ["jobs", "2"]]
     waits = table(day, "nominated")
-    assert [[row[0], row[2], row[4]] for row in waits] == [
-        ["3 h", "lab/waiting", "n1"],
-        [waits[1][0], "team/urgent", "n1"],
-    ]
+    assert [[row[2], row[4]] for row in waits] == [["lab/waiting", "n1"], ["team/urgent", "n1"]]
+    assert re.fullmatch("3 h( [0-9]+ min)?", waits[0][0])  # the test may have taken minutes
     assert [row[:4] for row in table(day, "budgets")] == [["shop/web", "shop", "default", "1"]]
     assert table(day, "environments")[0][:3] == ["prod", "default", "kube-1.36"]
 
