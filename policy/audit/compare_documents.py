@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from policy.audit.compare import Comparison, ComparisonSummary, DecisionResult, Group, Losses
 from policy.audit.documents import instant
+from policy.text.words import number
 
 _FIGURES: Final = ("preemptions", "victims", "pdb_violations", "lost_seconds")
 
@@ -70,6 +71,7 @@ class ReportPart:
 
     title: str
     groups: Mapping[str, Group]
+    not_listed: str  #: in words, the decisions that are in no group; "" where all are in one
 
     @property
     def counted(self) -> bool:
@@ -79,22 +81,38 @@ class ReportPart:
 
 def report_parts(summary: ComparisonSummary) -> list[ReportPart]:
     """The tables of a report, in their order, without those that would be empty."""
-    parts: tuple[tuple[str, Mapping[Any, Group]], ...] = (
-        ("in all", {"": summary.total}),
-        ("by namespace of the preemptor", summary.by_namespace),
-        ("by priority of the preemptor", summary.by_priority),
-        ("by namespace of the victims", summary.by_victim_namespace),
-        ("by priority of the victims", summary.by_victim_priority),
+    parts: tuple[tuple[str, str, Mapping[Any, Group]], ...] = (
+        ("in all", "", {"": summary.total}),
+        ("by namespace of the preemptor", "namespace", summary.by_namespace),
+        ("by priority of the preemptor", "priority", summary.by_priority),
+        ("by namespace of the victims", "namespace", summary.by_victim_namespace),
+        ("by priority of the victims", "priority", summary.by_victim_priority),
     )
     found = [
         ReportPart(
             title=title,
-            groups={
-                str(key): group
-                for key, group in groups.items()
-                if group.changed or group.before.victims or group.after.victims
-            },
+            groups={str(key): group for key, group in groups.items() if listed(group)},
+            not_listed=not_listed(groups, what),
         )
-        for title, groups in parts
+        for title, what, groups in parts
     ]
     return [part for part in found if part.groups]
+
+
+def listed(group: Group) -> bool:
+    """Does anything differ, or any pod leave?"""
+    return bool(group.changed or group.before.victims or group.after.victims)
+
+
+def not_listed(groups: Mapping[Any, Group], what: str) -> str:
+    """The groups that are not `listed`, in words; "" where all are. what: `namespace`, `priority`.
+
+    With them the decisions of a table add up to all that were compared.
+    """
+    rest = [group for group in groups.values() if not listed(group)]
+    if not rest:
+        return ""
+    decisions = number(sum(group.decisions for group in rest), "decision")
+    several = {"namespace": "namespaces", "priority": "priorities"}
+    of = f"1 {what}" if len(rest) == 1 else f"{len(rest)} {several[what]}"
+    return f"{decisions} of {of} in which nothing differs and no pod leaves"

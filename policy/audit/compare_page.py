@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from policy.audit import compare
 from policy.audit.compare import Comparison, ComparisonSummary, DecisionChange, Group
+from policy.audit.compare_documents import listed, not_listed
 from policy.audit.pages import environment
 
 _MOST_ROWS: Final = 20
@@ -103,11 +104,7 @@ def _bar(counts: Sequence[tuple[DecisionChange, int]]) -> Iterator[dict[str, Any
 
 def _table(title: str, name: str, groups: Mapping[Any, Group]) -> dict[str, Any]:
     """A table with a pair of bars per figure: before above, after below."""
-    items = [
-        (key, group)
-        for key, group in groups.items()
-        if group.before.victims or group.after.victims or group.changed
-    ]
+    items = [(key, group) for key, group in groups.items() if listed(group)]
     items.sort(key=lambda item: (-max(item[1].before.victims, item[1].after.victims), str(item[0])))
     top = items[:_MOST_ROWS]
     most = {
@@ -129,6 +126,7 @@ def _table(title: str, name: str, groups: Mapping[Any, Group]) -> dict[str, Any]
             for key, group in top
         ],
         "more": max(0, len(items) - _MOST_ROWS),
+        "not_listed": not_listed(groups, name),
     }
 
 

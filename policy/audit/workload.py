@@ -19,7 +19,7 @@ class WorkloadHit:
     node: str
     priority: int
     started_ms: int | None  #: None where it had not started, or that is not known
-    run_seconds: int
+    run_seconds: int  #: 0 where `started_ms` is None
     preemptor: str  #: "" where the reader may not know it
     decision: int | None = None  #: of the three exactly one is there
     session: int | None = None
@@ -29,12 +29,20 @@ class WorkloadHit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LostTime:
+    """Run time of pods that were evicted: work that was lost, unless it was saved somewhere."""
+
+    seconds: int  #: of those of which it is known
+    unknown: int  #: pods of which it is not known when they started
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PreemptorCount:
     """Who took pods of a workload, and how many."""
 
     workload: str  #: `namespace/Kind/name` of its owner, or of the pod itself; "" for hidden ones
     evictions: int
-    run_seconds: int
+    lost: LostTime
 
 
 def by_preemptor(hits: Iterable[WorkloadHit], workloads: dict[str, str]) -> list[PreemptorCount]:
@@ -42,19 +50,23 @@ def by_preemptor(hits: Iterable[WorkloadHit], workloads: dict[str, str]) -> list
 
     workloads: of each preemptor; one that is not named there stands for itself.
     """
-    counts: dict[str, list[int]] = defaultdict(list)
+    by: dict[str, list[WorkloadHit]] = defaultdict(list)
     for hit in hits:
         if hit.evicted:
-            counts[workloads.get(hit.preemptor, hit.preemptor)].append(hit.run_seconds)
+            by[workloads.get(hit.preemptor, hit.preemptor)].append(hit)
     return [
-        PreemptorCount(workload=workload, evictions=len(seconds), run_seconds=sum(seconds))
-        for workload, seconds in sorted(counts.items(), key=lambda one: (-len(one[1]), one[0]))
+        PreemptorCount(workload=workload, evictions=len(its), lost=lost_time(its))
+        for workload, its in sorted(by.items(), key=lambda one: (-len(one[1]), one[0]))
     ]
 
 
-def lost_seconds(hits: Iterable[WorkloadHit]) -> int:
-    """Run time of what was evicted: work that was lost, unless it was saved somewhere."""
-    return sum(hit.run_seconds for hit in hits if hit.evicted)
+def lost_time(hits: Iterable[WorkloadHit]) -> LostTime:
+    """Of those that were evicted."""
+    evicted = [hit for hit in hits if hit.evicted]
+    return LostTime(
+        seconds=sum(hit.run_seconds for hit in evicted),
+        unknown=sum(hit.started_ms is None for hit in evicted),
+    )
 
 
 def with_evicted(runs: Iterable[PodRun], hits: Sequence[WorkloadHit]) -> list[PodRun]:
@@ -72,6 +84,7 @@ def with_evicted(runs: Iterable[PodRun], hits: Sequence[WorkloadHit]) -> list[Po
                     node=hit.node,
                     priority=hit.priority,
                     started_ms=_started_ms(hit),
+                    start_known=hit.started_ms is not None,
                     ended_ms=hit.now_ms,
                     leaving=False,
                 )

@@ -215,6 +215,8 @@ def _print_tables(summary: ComparisonSummary, changed: Sequence[Comparison]) -> 
         output.line(part.title)
         columns = tuple(name for name in lines[0] if any(line[name] != "" for line in lines))
         output.print_table(lines, columns=columns, right=columns[1:])
+        if part.not_listed:
+            output.line(f"not listed: {part.not_listed}")
     if changed:
         output.line()
         output.line("decisions that differ")
@@ -234,8 +236,9 @@ def _line(key: str, group: Group) -> dict[str, Any]:
         "group": key,
         "decisions": group.decisions if counted else "",
         "differ": group.changed if counted else "",
+        "preemptions": _arrow(before.preemptions, after.preemptions) if counted else "",
         "victims": _arrow(before.victims, after.victims),
-        "pdb violations": _arrow(before.pdb_violations, after.pdb_violations),
+        "violated budgets": _arrow(before.pdb_violations, after.pdb_violations),
         "lost run time": duration(before.lost_seconds)
         if before.lost_seconds == after.lost_seconds
         else f"{duration(before.lost_seconds)} -> {duration(after.lost_seconds)}",

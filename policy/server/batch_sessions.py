@@ -11,12 +11,14 @@ from policy.audit import session_documents
 from policy.audit.sentences import contradicted
 from policy.audit.session_replay import recorded_step
 from policy.batch.explaining import spared_in_words, step_in_words
+from policy.batch.rules import BatchRules
+from policy.rules.problems import RulesError
 from policy.server import views
 from policy.server.security import scope
 from policy.server.security.access import Principal
 from policy.server.security.numbers import Numbered
 from policy.server.service import PolicyService
-from policy.store import SessionRow
+from policy.store import NotFound, SessionRow
 from policy.store.record.sessions import KIND, no_session
 
 STEPS: Final = 200
@@ -94,12 +96,22 @@ def page_of(
     moves = read.session_steps(number, operations=session_documents.MOVES, details=False)
     some = read.session_steps(number, effective=effective, after=after, limit=STEPS + 1)
     steps = [recorded_step(at, step) for at, step in islice(some.items(), STEPS)]
+    count = read.step_count(number)
     return {
         "told": session_documents.overview(stored, moves, jobs=JOBS),
         "contradicted": [contradicted(one) for one in stored.outcomes],
         "vain": {one.position for one in stored.outcomes},
         "steps": [(step, step_in_words(step)) for step in steps],
         "spared": list(spared_in_words(steps)),
-        "count": read.step_count(number),
+        "count": count,
+        "scheduler": "" if count else _scheduler(service, stored.row.rule_set_digest),
         "after": steps[-1].position if len(some) > STEPS else None,
     }
+
+
+def _scheduler(service: PolicyService, digest: str) -> str:
+    """`schedulerName` of the pods that take part; "" where the rules are gone or cannot be read."""
+    try:
+        return BatchRules.from_canonical(service.store.read.rule_set(digest)).naming.scheduler
+    except (NotFound, RulesError):
+        return ""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from markupsafe import Markup
+
 from policy.audit.compare import duration, grouped
 from policy.audit.pages import environment
 from policy.simulation import charts
@@ -23,20 +25,24 @@ from policy.simulation.words import (
 )
 
 
-def page(
-    results: Sequence[Result], notes: Sequence[str], *, links: Sequence[tuple[str, str]] = ()
-) -> str:
-    """The whole page. results: at least one; all of one trace with the same options.
+def page(results: Sequence[Result], notes: Sequence[str]) -> str:
+    """The whole page. results: at least one; all of one trace with the same options."""
+    return _rendered("simulate.html", results, notes)
 
-    links: text and address of pages around it, where it is one of a service.
-    """
+
+def body(results: Sequence[Result], notes: Sequence[str]) -> Markup:
+    """What is in the page, for one of a service."""
+    return Markup(_rendered("simulate_body.html", results, notes))
+
+
+def _rendered(template: str, results: Sequence[Result], notes: Sequence[str]) -> str:
     found = names(results)
     first = [of_rules(results, name)[0] for name in found]
     apart = [difference_line(one) for one in differences(results)]
     by_rules = [of_rules(results, name) for name in found]
     return (
         environment("policy.simulation")
-        .get_template("simulate.html")
+        .get_template(template)
         .render(
             names=found,
             first=first[0],
@@ -44,7 +50,6 @@ def page(
             seeds=len(by_rules[0]),
             other_traces=any(r.trace_digest != first[0].trace_digest for r in by_rules[0]),
             notes=notes,
-            links=links,
             options=assumed(first[0].options),
             length=duration((first[0].end_ms - first[0].start_ms) // 1000),
             colours=[charts.colour(i) for i in range(len(found))],

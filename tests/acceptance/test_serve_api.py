@@ -413,7 +413,7 @@ def test_sql_answers_what_json_has_no_word_for(service: Serving) -> None:
 
 
 def test_a_recorded_simulation_has_a_page(service: Serving, db: str) -> None:
-    """It is the page that the command writes, with ways back; its own style sheet is let in."""
+    """As the command writes it, with the menu of all pages round it."""
     trace = Path(__file__).parents[2] / "examples" / "simulation" / "trace"
     command = [sys.executable, "-m", "policy", "simulate", str(trace), "--rules", "kube-1.36"]
     written = subprocess.run(
@@ -423,12 +423,18 @@ def test_a_recorded_simulation_has_a_page(service: Serving, db: str) -> None:
     assert '<td><a href="/simulations">simulated</a></td>' in service.get("/").text
     number = listed.partition('<a href="/simulations/')[2].partition('"')[0]
     page = service.get(f"/simulations/{number}")
-    (ways,) = re.findall(r'<nav aria-label="Pages">.*?</nav>\n', page.text)
-    assert (page.status_code, page.text.replace(ways, "").strip()) == (200, written.strip())
-    links = re.findall(r'href="([^"]+)"', ways)
-    assert links[:2] == ["/", "/simulations"]
-    assert [service.get(link).status_code for link in links] == [200, 200, 200]
-    assert "style-src 'sha256-" in page.headers["content-security-policy"]
+    shown = page.text.partition('<div class="simulation">')[2].rpartition("</div>")[0]
+    report = written.partition("<main>")[2].partition("</main>")[0]
+    assert (page.status_code, shown.strip()) == (200, report.strip())
+    assert page.text.partition("<main")[0] == (
+        service.get("/simulations")
+        .text.partition("<main")[0]
+        .replace("<title>Simulations", f"<title>Simulation {number}")
+    )
+    ways = re.findall(r'href="([^"#]+)"', page.text.partition("<main")[2])
+    assert (ways[0], len(ways)) == ("/simulations", 2)
+    assert [service.get(link).status_code for link in ways] == [200, 200]
+    assert page.text.count('<time datetime="2000-01-01T00:00:00Z"') == 1
     assert service.get("/simulations/999999999999999999999999").status_code == 404
 
 

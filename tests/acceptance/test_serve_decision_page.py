@@ -72,6 +72,7 @@ def db(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> str:
         a_pod("shop/waits", "500m", 3, nominated="n0"),
         a_pod("shop/high", "2", 9),
     ]
+    pods[2]["status"]["startTime"] = None  # of the victim
     with Store.open(path) as store:
         objects = from_dicts([NODE, *pods])
         store.record.import_objects("default", objects, at_ms=serving.NOW_MS, source="test")
@@ -191,6 +192,14 @@ def test_who_was_spared_and_why(viewer: Reading) -> None:
         "shop/kept | protected-label | by rule `protected-label`"
         " (the pod is labelled preemption=never)",
         "shop/peer | none | same priority (9)",
+    ]
+
+
+def test_a_victim_without_a_start_time_says_so(viewer: Reading) -> None:
+    """As on the page of its node."""
+    assert viewer.section("1", "victims").splitlines()[1:] == [
+        "Pod | Priority | Owner | Started (UTC) | Evicted | Why it could not stay",
+        "team-a/big | 1 | ReplicaSet/web | no start time | yes | resources: Insufficient cpu",
     ]
 
 

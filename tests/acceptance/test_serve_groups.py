@@ -190,6 +190,19 @@ def test_pages_show_cycles(service: Serving, path: str, shown: str) -> None:
     assert (found.status_code, shown in found.text) == (200, True)
 
 
+@pytest.mark.parametrize(
+    "path", ["/compare?rules=kube-1.36", "/compare?rules=kube-1.36&open=group:1"]
+)
+def test_why_a_cycle_cannot_be_judged_has_its_code_set_as_code(service: Serving, path: str) -> None:
+    """The name of the rule set stood in backquotes, which are of the command line."""
+    found = service.get(path).text
+    said = re.findall(r": ([^:]*does not schedule pod groups[^<]*)<", found)
+    assert {re.sub(r"\.$", "", one) for one in said} == {
+        "rule set <code>kube-1.36</code> does not schedule pod groups"
+    }
+    assert "`" not in found
+
+
 def test_the_page_of_a_cycle_begins_with_how_it_ended(service: Serving) -> None:
     """And leads to its pods, its node and its cluster."""
     page = service.get("/groups/1").text

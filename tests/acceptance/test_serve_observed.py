@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 import pytest
 
+from policy.audit.compare import duration
 from policy.server.security.numbers import Numbered
 from policy.server.security.tokens import Role, TokenFile
 from policy.store import Store
@@ -301,6 +302,9 @@ def test_one_has_a_page(service: Serving, tokens: dict[str, str]) -> None:
         "Victims team-a/scav-1-r2 , team-a/scav-2-r3 team-a/scav-2-r3 , team-a/scav-3-r4",
     ):
         assert sentence in words
+    ran = re.findall(r'title="(\d+) s">([^<]*)<', page)
+    victims = get(service, tokens, "all", f"/api/v1/observations/{number}").json()["victims"]
+    assert ran == [(str(one["run_seconds"]), duration(one["run_seconds"])) for one in victims]
     links = set(re.findall(r'href="(/[^"#]*)"', page.partition("<main")[2]))
     assert {f"/observed?cluster={quote(ODD)}", "/nodes/w-6", "/workloads/team-a/p13c"} < links
     statuses = {link: get(service, tokens, "all", unescape(link)).status_code for link in links}

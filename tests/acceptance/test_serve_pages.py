@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from datetime import datetime
@@ -50,8 +51,12 @@ PAGES = (
     "/sql?saved=who-preempts-whom",
     "/sql?q=SELECT+victim,+run_seconds+FROM+v_victims&chart=bar",
     "/simulations",
+    "/simulations/1",
     "/api",
 )
+
+
+TRACE = Path(__file__).parents[2] / "examples" / "simulation" / "trace"
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +90,7 @@ def service(
     for file in ("wave-kubelet.initial.json.gz", "wave-kubelet.jsonl.gz"):
         assert run(["import", "--db", db, "--cluster", "real", str(LIVE / file)]) == 0
     hold(db, folder, lab="team-a")
+    assert run(["simulate", str(TRACE), "--rules", "kube-1.36", "--db", db]) == 0
     started = serving.serve(db, folder, "--tokens", tokens["file"])
     started.ready()
     headers = {"Authorization": f"Bearer {tokens['extender']}"}
@@ -110,6 +116,16 @@ def opened(browser: Browser, service: Serving, token: str, **context: object) ->
         lambda r: None if r.url.startswith((service.url, "data:")) else failures.append(r.url),
     )
     return sign_in(page, service, token)
+
+
+@pytest.mark.parametrize("path", [*PAGES, "/sql?q=SELECT+victim+FROM+v_victims&chart=bar"])
+def test_code_in_sentences_is_set_as_code(
+    service: Serving, tokens: dict[str, str], path: str
+) -> None:
+    """No page has backquotes but where a source stands as it is."""
+    page = service.get(path, headers={"Authorization": f"Bearer {tokens['admin']}"})
+    plain = re.sub(r"<(pre|textarea|code)\b.*?</\1>", "", page.text, flags=re.DOTALL)
+    assert (page.status_code, re.findall("[^<>]*`[^<>]*", plain)) == (200, [])
 
 
 UNLABELLED = """() => [...document.querySelectorAll('input,select,textarea,button')]
@@ -243,6 +259,52 @@ def test_lists_of_decisions_are_seen_whole(
         assert lists.count()
         beyond[path] = lists.evaluate_all("all => all.map(e => e.scrollWidth - e.clientWidth)")
     assert {path: max(found) for path, found in beyond.items()} == dict.fromkeys(beyond, 0)
+
+
+def test_figures_of_a_simulation_are_seen_whole(
+    browser: Browser, service: Serving, tokens: dict[str, str]
+) -> None:
+    """On a wide screen; on a narrow one its charts are scrolled, so that their texts are read."""
+    page = opened(browser, service, tokens["viewer"], viewport={"width": 1600, "height": 900})
+    page.goto(service.url + "/simulations/1")
+    beyond = "all => all.map(e => e.scrollWidth - e.clientWidth).filter(over => over > 0)"
+    assert page.locator(".wide").evaluate_all(beyond) == []
+    aligned = "all => [...new Set(all.map(e => getComputedStyle(e).textAlign))]"
+    assert page.locator("[aria-label=Figures] td:not(:first-child)").evaluate_all(aligned) == [
+        "right"
+    ]
+    page.set_viewport_size({"width": 360, "height": 900})
+    sizes = page.locator(".wide svg text").evaluate_all(
+        "all => all.map(e => 12 * e.getCTM().a).filter(size => size < 10)"
+    )
+    assert (sizes, page.failures) == ([], [])
+
+
+LONGER = """() => document.querySelectorAll('.list td.name a, .list td.names a')
+    .forEach(e => { e.textContent = `team-a/${'preemptsunknownuid'.repeat(3)}` })"""
+"""Names of 61 characters, at which no line ends."""
+
+
+def test_lists_of_decisions_are_seen_whole_with_long_names(
+    browser: Browser, service: Serving, tokens: dict[str, str]
+) -> None:
+    """A name is broken where it must be; what the scheduler was answered is below the outcome."""
+    page = opened(browser, service, tokens["viewer"], viewport={"width": 1600, "height": 900})
+    page.goto(service.url + "/decisions?origin=extender")
+    page.evaluate(LONGER)
+    lists = page.locator(".wide:has(table.list)")
+    assert lists.evaluate_all("all => all.map(e => e.scrollWidth - e.clientWidth)") == [0]
+    outcomes = page.locator("#list td:nth-child(5)").all_inner_texts()
+    assert {text.replace("\n", ", ") for text in outcomes} == {"preempt, answered as offered"}
+
+
+def test_candidates_are_seen_whole(
+    browser: Browser, service: Serving, tokens: dict[str, str]
+) -> None:
+    page = opened(browser, service, tokens["viewer"], viewport={"width": 1280, "height": 900})
+    page.goto(service.url + "/decisions/1")
+    candidates = page.locator(".wide:has(table.ladder)")
+    assert candidates.evaluate_all("all => all.map(e => e.scrollWidth - e.clientWidth)") == [0]
 
 
 PRINTED = """() => ({

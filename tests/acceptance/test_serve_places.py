@@ -21,6 +21,7 @@ from policy.cluster.objects import Pod
 from policy.server.security.numbers import Numbered
 from policy.server.security.tokens import Role, TokenFile
 from policy.store import Store
+from policy.store.migrate import VIEWS
 from policy.store.read.saved_queries import saved_queries
 from tests.acceptance import test_batch_cli, test_group_commands
 from tests.acceptance.test_batch_cli import KUBE_BATCH
@@ -127,6 +128,8 @@ def test_a_workload_has_its_time_line_and_who_took_it(
         ["shop/web-1", "n1", "2026-09-21 12:00:00", at, "2 h 13 min", at],
     ]
     assert table(page, "Preemptors") == [["team/Pod/urgent", "2", "2 h"]]
+    assert [row[3] for row in table(page, "Evictions")] == ["1 h", "1 h"]
+    assert page.text.count('title="3600 s">1 h<') == 2
     strips = re.findall(r'<svg class="strip".*?</svg>', page.text, re.DOTALL)
     assert [strip.count('class="span"') for strip in strips] == [1, 1]
     assert [re.findall(r'<a href="([^"]+)"', strip) for strip in strips] == [["/decisions/1"]] * 2
@@ -169,15 +172,17 @@ def test_what_was_observed_counts(service: Serving, tokens: dict[str, str]) -> N
 def test_evictions_of_sessions_count(service: Serving, tokens: dict[str, str]) -> None:
     """Of batch sessions, and of cycles of pod groups, with the way to each."""
     page = got(service, tokens["viewer"], "/workloads/lab/crunch-0")
-    assert "1 time a victim, 1 of them evicted: 0 s of run time lost." in words(page)
+    assert "1 time a victim, 1 of them evicted: how long it ran is not known." in words(page)
     at = "2026-09-21 15:00:00"
-    evicted = ["lab/crunch-0", "n1", "0", "yes", "ml/train-0", "batch session 1"]
+    evicted = ["lab/crunch-0", "n1", "not known", "yes", "ml/train-0", "batch session 1"]
     assert table(page, "Evictions") == [[at, *evicted]]
-    assert table(page, "Preemptors") == [["ml/Pod/train-0", "1", "0 s"]]
+    assert table(page, "Preemptors") == [["ml/Pod/train-0", "1", "not known"]]
+    ran = [(row[2], row[4]) for row in table(page, "When its pods ran")]
+    assert ran == [("no start time", "not known")] * 2
     assert got(service, tokens["viewer"], "/sessions/1").status_code == 200
     assert page.text.count('href="/sessions/1"') == 3  # the row, the time line and its mark
     page = got(service, tokens["viewer"], "/workloads/default/low")
-    evicted = ["default/low", "n1", "0", "yes", "default/train-0", "cycle 2"]
+    evicted = ["default/low", "n1", "not known", "yes", "default/train-0", "cycle 2"]
     assert table(page, "Evictions") == [[at, *evicted]]
     assert got(service, tokens["viewer"], "/groups/2").status_code == 200
     assert page.text.count('href="/groups/2"') == 3  # the row, the time line and its mark
@@ -522,6 +527,18 @@ def test_who_is_no_admin_reads_views(service: Serving, tokens: dict[str, str]) -
         found[role] = (answer.status_code, answer.json().get("detail") == refused, refused in page)
     refusal = (400, True, True)
     assert found == {"viewer": refusal, "operator": refusal, "admin": (200, False, False)}
+
+
+def test_what_sql_may_read_is_listed(service: Serving, tokens: dict[str, str]) -> None:
+    """The views for everybody, and whether it reads the tables, too."""
+    named = "".join(f"`{view}` " for view in sorted(VIEWS))
+    of = {}
+    for role in ("viewer", "operator", "admin"):
+        page = words(got(service, tokens[role], "/sql")).partition(" One statement that reads")[0]
+        of[role] = page.removeprefix("SQL On the views of the record, ")
+    rest = f": `docs/sql.md` describes them. Saved queries read both. The 11 views {named}".strip()
+    none = f"and on none of its tables{rest}"
+    assert of == {"viewer": none, "operator": none, "admin": f"and on its tables{rest}"}
 
 
 def test_limits_of_sql_are_said(service: Serving, tokens: dict[str, str]) -> None:

@@ -15,6 +15,7 @@ import pytest
 from policy.store import Store
 from policy.store.readers import drop_reader
 from tests.support import serving
+from tests.support.page_text import words
 from tests.support.serving import Serving
 
 Start = Callable[..., Serving]
@@ -116,6 +117,8 @@ def test_sql_of_users_runs_as_the_role_that_only_reads(
             assert run(statement).status_code == 400
         page = service.get("/sql", params={"q": "SELECT current_user"})
         assert (page.status_code, name in page.text) == (200, True)
+        on = "On the views of the record, and on its tables where the role of `--reader-url` may"
+        assert on in words(page)
         # The service itself may write.
         assert activated(service, "kube-1.20", key="one").status_code == 201
         service.stop()

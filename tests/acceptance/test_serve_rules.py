@@ -63,7 +63,7 @@ def db(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> str:
         a_node("n0").cpu(4).running(a_pod("kept").priority(1).cpu(4).labelled(preemption="never")),
         a_node("n1").cpu(4).running(a_pod("other").priority(2).cpu(4)),
         a_pod("high").priority(9).cpu(4),
-        a_pod("huge").priority(9).cpu(8),
+        a_pod("huge").in_namespace("quiet").priority(9).cpu(8),
     )
     with Store.open(path) as store:
         store.record.import_objects("default", cluster, at_ms=serving.NOW_MS, source="test")
@@ -76,7 +76,7 @@ def db(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> str:
         journal = StoreJournal(store, "default", actor="ann", clock=lambda: serving.NOW_MS)
         rules = RuleSet.load("kube-1.36")
         scheduler = Scheduler(journal, rules, clock=lambda: serving.NOW_MS, seed=0)
-        for pod in ("default/high", "default/huge"):
+        for pod in ("default/high", "quiet/huge"):
             scheduler.decide(pod)
     return path
 
@@ -450,6 +450,34 @@ def test_a_comparison_is_the_one_of_the_command(service: Serving, policy: Policy
         "1 default/high 9 another node preempt n0 preempt n1 1 side by side",
     ):
         assert sentence in text
+
+
+def test_tables_of_a_comparison_are_those_of_the_command(
+    service: Serving, policy: Policy, db: str
+) -> None:
+    """The same columns and figures, and what of the decisions is in no line."""
+    answer = service.get("/compare?rules=protected")
+    said = policy("compare", "--db", db, "--rules", "protected").out
+    shown = []
+    for part in ("by namespace of the preemptor", "by priority of the victims"):
+        markup = answer.text.partition(f'aria-label="{part}"')[2].partition("</table>")
+        heads, *rows = re.findall(r"<tr>(.*?)</tr>", markup[0], flags=re.S)
+        names = [plain(cell).lower() for cell in heads.split("</th>")[1:-1]]
+        note = re.match(r"</div><p class=\"faint\">(.*?)\.</p>", markup[2])
+        told = [note[1].lower()] if note else []
+        cells = [
+            [plain(cell).replace("→", "->") for cell in row.split("</td>")[:-1]] for row in rows
+        ]
+        shown.append([part, ["group", *names], *cells, *told])
+    printed = []
+    for part in said.split("\n\n"):
+        title, heads, _, *lines = part.splitlines()
+        found = [re.split(" {2,}", line.strip()) for line in lines]
+        told = [line for line in lines if line.startswith("not listed")]
+        rows = found[: len(found) - len(told)]
+        printed.append([title, re.split(" {2,}", heads), *rows, *told])
+    assert [one for one in printed if one[0] in [part[0] for part in shown]] == shown
+    assert "not listed: 1 decision of 1 namespace in which nothing differs and" in said
 
 
 @pytest.mark.parametrize("more", ["", "&n=2"])

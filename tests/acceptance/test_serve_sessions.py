@@ -270,6 +270,35 @@ def test_every_link_of_the_pages_leads_somewhere(service: Serving, tokens: dict[
     assert statuses == dict.fromkeys(every, 200)
 
 
+def test_a_session_that_tried_nothing_says_which_pods_take_part(
+    tmp_path: Path, sqlite_template: Path, tokens: dict[str, str]
+) -> None:
+    """Pods of another scheduler wait, and are left out."""
+    path = tmp_path / "policy.db"
+    path.write_bytes(sqlite_template.read_bytes())
+    waiting = [
+        test_batch_cli.a_node("n1"),
+        test_batch_cli.a_queue(KUBE_BATCH, "gold", 1),
+        test_batch_cli.a_group(KUBE_BATCH, "ml/train", 1, "gold"),
+        test_batch_cli.a_task("ml/train-0", "train", scheduler="default-scheduler"),
+    ]
+    dump = tmp_path / "cluster.json"
+    dump.write_text(json.dumps({"kind": "List", "items": waiting}))
+    for command in (("import", str(dump)), ("batch", "run", "--rules", RULES, "--now", HELD)):
+        assert run([*command, "--db", str(path)]) == 0
+    started = serving.serve(str(path), tmp_path, "--tokens", tokens["file"], environment="")
+    started.ready()
+    try:
+        page = words(got(started, tokens["all"], "/sessions/1"))
+    finally:
+        started.stop()
+    assert page.partition("taken back together. ")[2].partition(" Document as JSON")[0] == (
+        "It tried nothing: no pod that takes part waited. Those take part that have"
+        " `schedulerName: kube-batch` and `status.phase: Pending`; other pods that wait are left"
+        " out."
+    )
+
+
 # --- long sessions -------------------------------------------------------------------------------
 
 

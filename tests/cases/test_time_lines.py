@@ -6,10 +6,11 @@ from dataclasses import replace
 
 from policy.audit.on_node import by_importance
 from policy.audit.workload import (
+    LostTime,
     PreemptorCount,
     WorkloadHit,
     by_preemptor,
-    lost_seconds,
+    lost_time,
     with_evicted,
 )
 from policy.server.pages.timelines import WIDTH, Axis, Mark, Span
@@ -53,21 +54,22 @@ def test_an_axis_keeps_what_it_shows_inside() -> None:
 
 
 def test_evictions_are_counted_by_workload() -> None:
-    """Of each preemptor; what was not evicted has lost nothing."""
+    """Of each preemptor; what was not evicted has lost nothing, and without a start who knows."""
     hits = [
         HIT,
         replace(HIT, preemptor="jobs/a-2", run_seconds=30),
         replace(HIT, preemptor="jobs/b", run_seconds=5),
+        replace(HIT, preemptor="jobs/b", run_seconds=0, started_ms=None),
         replace(HIT, preemptor="", run_seconds=1),
         replace(HIT, preemptor="jobs/b", evicted=False),
     ]
     workloads = {"jobs/a-1": "jobs/Job/a", "jobs/a-2": "jobs/Job/a"}
     assert by_preemptor(hits, workloads) == [
-        PreemptorCount(workload="jobs/Job/a", evictions=2, run_seconds=90),
-        PreemptorCount(workload="", evictions=1, run_seconds=1),
-        PreemptorCount(workload="jobs/b", evictions=1, run_seconds=5),
+        PreemptorCount(workload="jobs/Job/a", evictions=2, lost=LostTime(seconds=90, unknown=0)),
+        PreemptorCount(workload="jobs/b", evictions=2, lost=LostTime(seconds=5, unknown=1)),
+        PreemptorCount(workload="", evictions=1, lost=LostTime(seconds=1, unknown=0)),
     ]
-    assert lost_seconds(hits) == 96
+    assert lost_time(hits) == LostTime(seconds=96, unknown=1)
 
 
 def test_an_evicted_pod_has_a_run() -> None:
@@ -79,7 +81,7 @@ def test_an_evicted_pod_has_a_run() -> None:
     between = replace(HIT, started_ms=40_999, run_seconds=59)
     assert with_evicted([], [between]) == [replace(RUN, started_ms=40_999)]
     waiting = replace(HIT, started_ms=None, run_seconds=0)
-    assert with_evicted([], [waiting]) == [replace(RUN, started_ms=100_000)]
+    assert with_evicted([], [waiting]) == [replace(RUN, started_ms=100_000, start_known=False)]
     assert with_evicted([replace(RUN, cluster="d")], [HIT]) == [replace(RUN, cluster="d"), RUN]
 
 

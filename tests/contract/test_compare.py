@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from html.parser import HTMLParser
 
@@ -22,6 +23,7 @@ from policy.audit.compare import (
     result_of,
     summarise,
 )
+from policy.audit.compare_documents import report_parts
 from policy.audit.compare_page import About, page
 from policy.audit.judged import JudgedBefore
 from policy.audit.newest import judge_newest, judge_one
@@ -179,6 +181,32 @@ def test_other_rules_change_node_possibility_and_cost():
     assert sum(summary.changes.values()) == 3
 
 
+def test_tables_of_a_report_say_what_is_in_no_line_of_them():
+    """With it each of them adds up to all decisions; so on the page of the command."""
+    found = list(compare(the_questions(), GENTLE))
+    same = found[2]
+    found += [
+        dataclasses.replace(same, preemptor="quiet/a", priority=3),
+        dataclasses.replace(same, preemptor="quiet/b", priority=4),
+        dataclasses.replace(same, preemptor="silent/a", priority=3),
+    ]
+    rest = "3 decisions of 2 {} in which nothing differs and no pod leaves"
+    parts = [
+        (part.title, sum(group.decisions for group in part.groups.values()), part.not_listed)
+        for part in report_parts(summarise(found))
+    ]
+    assert parts == [
+        ("in all", 6, ""),
+        ("by namespace of the preemptor", 3, rest.format("namespaces")),
+        ("by priority of the preemptor", 3, rest.format("priorities")),
+        ("by namespace of the victims", 0, ""),
+        ("by priority of the victims", 0, ""),
+    ]
+    assert re.findall(r"Not listed: [^<]*", the_page(more=found[3:])) == [
+        f"Not listed: {rest.format(what)}." for what in ("namespaces", "priorities")
+    ]
+
+
 def test_a_pod_that_was_leaving_anyway_loses_nothing():
     """The run time of a victim that already terminates is not this decision's doing."""
     leaving = a_pod("gone").priority(1).cpu("2").started(60).terminating()
@@ -330,8 +358,8 @@ class Reader(HTMLParser):
         self.texts.append(data)
 
 
-def the_page(rules=GENTLE, name="<b>gentle</b>"):
-    found = list(compare(the_questions(), rules))
+def the_page(rules=GENTLE, name="<b>gentle</b>", more=()):
+    found = [*compare(the_questions(), rules), *more]
     about = About(
         recorded_rules=["kube-1.35"],
         rules=name,

@@ -30,37 +30,38 @@ def bars(
     counts: Mapping[int, int],
     *,
     since_ms: int,
-    count: int,
+    until_ms: int,
     step_ms: int,
     given: Mapping[str, str],
 ) -> list[Bar]:
-    """So many bars from an instant on, with empty ones where nothing was counted.
+    """Bars from an instant to another one, with empty ones where nothing was counted.
 
-    counts: by the first millisecond of a stretch. given: filters of the list beside the time.
+    The last one may be of less than a step. counts: by the first millisecond of a stretch. given:
+    filters of the list beside the time.
     """
-    starts = [since_ms + i * step_ms for i in range(count)]
+    starts = range(since_ms, until_ms, step_ms)
+    ends = [min(start + step_ms, until_ms) for start in starts]
     most = max((counts.get(start, 0) for start in starts), default=0)
     return [
         Bar(
-            label=_label(start, step_ms),
+            label=_label(start, end, step_ms),
             at=instant(start) if step_ms < DAY_MS else "",
             count=counts.get(start, 0),
             height=max(2, round(HEIGHT * counts[start] / most)) if counts.get(start) else 0,
-            href="/decisions?"
-            + urlencode({**given, "since": instant(start), "until": _end(start + step_ms)}),
+            href="/decisions?" + urlencode({**given, "since": instant(start), "until": _end(end)}),
         )
-        for start in starts
+        for start, end in zip(starts, ends, strict=True)
     ]
 
 
-def _label(start: int, step_ms: int) -> str:
+def _label(start: int, end: int, step_ms: int) -> str:
     """`2026-11-22 14:00`, `2026-11-22`, or both ends of more days."""
     text = instant(start)
     if step_ms < DAY_MS:
         return text[:16].replace("T", " ")
-    if step_ms == DAY_MS:
+    if end - start == DAY_MS:
         return text[:10]
-    return f"{text[:10]} to {_end(start + step_ms - DAY_MS)[:10]}"
+    return f"{text[:10]} to {_end(end - DAY_MS)[:10]}"
 
 
 def _end(millis: int) -> str:

@@ -46,6 +46,7 @@ class Histogram:
 
     title: str
     bars: Sequence[Bar] = ()
+    ends: tuple[str, str] = ("", "")  #: of the time that the bars are of: two instants, or days
     note: str = ""  #: what the bars count otherwise than the list, or why there are none
 
 
@@ -191,11 +192,11 @@ def _by_hour(
             f" are. A time of more than {_HOURS // 24} days has bars.",
         )
     since_ms = since_ms // HOUR_MS * HOUR_MS
-    count = -(-(until_ms - since_ms) // HOUR_MS)
+    end_ms = since_ms + -(-(until_ms - since_ms) // HOUR_MS) * HOUR_MS
     hours = service.store.read.preemptions_by_hour(
         query.cluster,
         since_ms=since_ms,
-        until_ms=since_ms + count * HOUR_MS,
+        until_ms=end_ms,
         origins=[one.value for one in Origin] if query.origin is None else [query.origin],
         simulated=wanted["simulated"],
     )
@@ -205,7 +206,8 @@ def _by_hour(
     given = {**_kept(query), "outcome": Outcome.PREEMPT.value}
     return Histogram(
         title=f"{title}: {sum(counts.values())}",
-        bars=bars(counts, since_ms=since_ms, count=count, step_ms=HOUR_MS, given=given),
+        bars=bars(counts, since_ms=since_ms, until_ms=end_ms, step_ms=HOUR_MS, given=given),
+        ends=(instant(since_ms), instant(until_ms // 1000 * 1000)),
         note=f"Whole hours (UTC) of preemptions that took place{_where(service, query)}: calls"
         " that were answered otherwise, as in shadow mode, are not counted; those of batch sessions"
         " are, and are not listed here.",
@@ -233,11 +235,11 @@ def _by_day(
     first_ms = since_ms // DAY_MS * DAY_MS
     days = -(-(until_ms - first_ms) // DAY_MS)
     step = next((one for one in _DAYS if days <= one * _BARS), _DAYS[-1])
-    count = -(-days // step)
+    end_ms = first_ms + days * DAY_MS
     found = read.decisions_by_day(
         query.cluster,
         since_ms=first_ms,
-        until_ms=first_ms + count * step * DAY_MS,
+        until_ms=end_ms,
         rule_set=wanted["rule_set"],
         outcome=query.outcome,
         origin=query.origin,
@@ -252,7 +254,8 @@ def _by_day(
     return Histogram(
         title=f"{what} per {per}: {sum(counts.values())}",
         bars=bars(
-            counts, since_ms=first_ms, count=count, step_ms=step * DAY_MS, given=_kept(query)
+            counts, since_ms=first_ms, until_ms=end_ms, step_ms=step * DAY_MS, given=_kept(query)
         ),
+        ends=(instant(first_ms)[:10], instant(until_ms - 1)[:10]),
         note=f"Whole days (UTC){took}, from {instant(first_ms)[:10]} on.",
     )

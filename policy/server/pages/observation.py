@@ -48,7 +48,11 @@ def observation(
     """What the page shows; again: with the decision made again. Raises NotFound."""
     row = views.observation_row(service, principal, wanted)
     told = scope.observation(principal, row)
-    shown = {"told": told, "nodes": nodes(told)}
+    shown = {
+        "told": told,
+        "nodes": nodes(told),
+        "without_start": {one.victim for one in row.victims if one.start_ms is None},
+    }
     if principal.limited:
         return {**shown, "rules": "", "again": None, "answered": None, "group": None}
     answered = row.detail["decision"] if row.verdict == VerdictClass.ANSWERED else None

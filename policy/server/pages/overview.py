@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from policy.audit import health
+from policy.audit.compare import duration
 from policy.audit.documents import instant
 from policy.server import views
 from policy.server.http import Failure, in_thread
@@ -18,7 +19,7 @@ from policy.server.pages.bars import Bar, bars
 from policy.server.pages.surface import Pages
 from policy.server.security.access import Principal
 from policy.server.service import PolicyService
-from policy.store.read.figures import HOUR_MS, Evicted, WorkloadCount
+from policy.store.read.figures import DAY_MS, HOUR_MS, Evicted, WorkloadCount
 from policy.store.record.rule_sets import is_batch
 
 _DAYS: Final = (1, 7)
@@ -165,7 +166,8 @@ def limited(
 
 def _bars(by_hour: Mapping[int, int], *, since_ms: int, days: int, cluster: str) -> list[Bar]:
     also = {"outcome": "preempt", **_listed(cluster)}
-    return bars(by_hour, since_ms=since_ms, count=days * 24, step_ms=HOUR_MS, given=also)
+    until_ms = since_ms + days * DAY_MS
+    return bars(by_hour, since_ms=since_ms, until_ms=until_ms, step_ms=HOUR_MS, given=also)
 
 
 def _workload(one: WorkloadCount) -> dict[str, Any]:
@@ -180,9 +182,5 @@ def _workload(one: WorkloadCount) -> dict[str, Any]:
 
 
 def age(milliseconds: int) -> str:
-    """`45 s`, `12 min`, `3 h`, `2 d`: how long ago, rounded down; 0 for what is yet to come."""
-    seconds = max(0, milliseconds) // 1000
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds // size} {unit}"
-    return f"{seconds} s"
+    """`45 s`, `3 h 12 min`: how long ago; 0 for what is yet to come."""
+    return duration(max(0, milliseconds) // 1000)

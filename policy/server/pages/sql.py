@@ -35,6 +35,7 @@ from policy.server.pages.parameters import (
 from policy.server.pages.surface import Pages
 from policy.server.security.access import Principal
 from policy.server.security.tokens import Role
+from policy.server.service import PolicyService
 from policy.server.sql import run_sql
 from policy.store.errors import InvalidValue, NoReader
 from policy.store.migrate import VIEWS
@@ -99,7 +100,8 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
         # Saved queries read the views of the whole record.
         saved=[] if principal.limited else list(saved_queries().values()),
         own=TABLES if principal.limited else None,
-        views=[] if principal.may(Role.ADMIN) else sorted(VIEWS),
+        views=sorted(VIEWS),
+        tables=_tables(pages.service, principal),
         newest=NEWEST,
         result=result,
         failure=failure,
@@ -115,6 +117,13 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
         characters=CHARACTERS,
         points=MOST,
     )
+
+
+def _tables(service: PolicyService, principal: Principal) -> str:
+    """Whether the tables may be read beside the views."""
+    if service.store.identity is None:  # Postgres, whoever asks
+        return "and on its tables where the role of `--reader-url` may read them"
+    return "and on its tables" if principal.may(Role.ADMIN) else "and on none of its tables"
 
 
 def _question(principal: Principal, query: Mapping[str, str]) -> _Question:

@@ -12,9 +12,10 @@ from urllib.parse import quote, urlencode
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from policy.audit.compare import duration
 from policy.audit.documents import instant
 from policy.audit.protection import protection
-from policy.audit.workload import WorkloadHit, by_preemptor, is_of, lost_seconds, with_evicted
+from policy.audit.workload import WorkloadHit, by_preemptor, is_of, lost_time, with_evicted
 from policy.cluster import times
 from policy.server import views
 from policy.server.http import Failure, in_thread
@@ -99,21 +100,14 @@ def _workload(looked: _Looked, *, before: int | None) -> dict[str, Any]:
     return {
         "hits": [{"hit": hit, "at": instant(hit.now_ms), "address": _page(hit)} for hit in found],
         "evicted": sum(hit.evicted for hit in found),
-        "lost": _lasting(lost_seconds(found)),
+        "lost": lost_time(found),
         "clusters": clusters,
         "in_cluster": looked.cluster or "",
         "only": one_cluster(service, looked.cluster, something=bool(clusters)),
         "every_cluster": path,
         "observed": len(observed),
         "held": len(held),
-        "preemptors": [
-            {
-                "workload": one.workload,
-                "evictions": one.evictions,
-                "lost": _lasting(one.run_seconds),
-            }
-            for one in by_preemptor(found, _workloads(service, principal, found))
-        ],
+        "preemptors": by_preemptor(found, _workloads(service, principal, found)),
         "line": _time_line(known, found, service.clock()) if newest else None,
         "protections": _protections(service, known, found),
         "page": PAGE,
@@ -255,11 +249,13 @@ def _time_line(known: Runs, hits: Sequence[WorkloadHit], now_ms: int) -> dict[st
 def _lane(axis: Axis, run: PodRun, hits: Sequence[WorkloadHit]) -> dict[str, Any]:
     until_ms = axis.last_ms if run.ended_ms is None else run.ended_ms
     its = [hit for hit in hits if hit.evicted and is_of(run, hit)]
-    lasted = _lasting(max(0, until_ms - run.started_ms) // 1000)
+    seconds = max(0, until_ms - run.started_ms) // 1000
+    lasted = f"ran {duration(seconds)}" if run.start_known else "it is not known since when it ran"
+    begun = f"from {instant(run.started_ms)}" if run.start_known else "since it was first seen"
     ended = "there now" if run.ended_ms is None else f"until {instant(run.ended_ms)}"
     strip = Strip(
-        label=f"{run.pod} on {run.node} from {instant(run.started_ms)}, {ended}",
-        spans=(axis.span(run.started_ms, until_ms, f"ran {lasted}"),),
+        label=f"{run.pod} on {run.node} {begun}, {ended}",
+        spans=(axis.span(run.started_ms, until_ms, lasted),),
         marks=tuple(
             axis.mark(hit.now_ms, f"evicted {instant(hit.now_ms)} for {_by(hit)}", _page(hit))
             for hit in its
@@ -272,7 +268,8 @@ def _lane(axis: Axis, run: PodRun, hits: Sequence[WorkloadHit]) -> dict[str, Any
         "from": instant(run.started_ms),
         "until": instant(run.ended_ms),
         "leaving": run.leaving,
-        "lasted": lasted,
+        "seconds": seconds,
+        "start_known": run.start_known,
         "evicted": [{"at": instant(hit.now_ms), "address": _page(hit)} for hit in its],
         "strip": strip,
     }
@@ -304,15 +301,3 @@ def _protections(
         )
         found += [{"of": one, "pods": len(here), "looked_at": len(here[:_LANES])} for one in said]
     return found
-
-
-def _lasting(seconds: int) -> str:
-    """`2 d 3 h`, `4 min 5 s`: the two greatest units."""
-    parts = []
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
-        if seconds >= size:
-            parts.append(f"{seconds // size} {unit}")
-            seconds %= size
-        elif parts:
-            break
-    return " ".join(parts[:2]) or "0 s"

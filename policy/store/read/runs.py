@@ -41,9 +41,10 @@ class PodRun:
     pod: str
     node: str
     priority: int
-    started_ms: int
+    started_ms: int  #: where that is not known, when it was first seen on the node
     ended_ms: int | None  #: None where it is there still
     leaving: bool  #: it is there still, and being deleted
+    start_known: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +184,7 @@ def _runs(
             node=last.node,
             priority=last.priority,
             started_ms=started_ms if ended_ms is None else min(started_ms, ended_ms),
+            start_known=start_ms is not None,
             ended_ms=ended_ms,
             leaving=ended_ms is None and bool(last.terminating),
         )
