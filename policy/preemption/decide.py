@@ -203,7 +203,8 @@ def _run(question: _Question, importance: Callable[..., Importance]) -> Decision
     if not len(context.names) and question.offer is None:
         return _failed(question, "no nodes available to schedule pods")
     narrowed = narrowing(context.incoming, context.uses)
-    if narrowed is not None and narrowed.error:
+    # Whoever offers nodes has looked at volumes, of which the state need not have the claims.
+    if narrowed is not None and narrowed.error and question.offer is None:
         return _failed(question, narrowed.error)
     rejected = narrowed.rejected if narrowed is not None else ()
     filtered = filter_nodes(context, narrowed)

@@ -14,10 +14,11 @@ from typing import Final
 
 import numpy as np
 
+from policy.cluster.budgets import BudgetIndex
 from policy.cluster.objects import Pod
 from policy.cluster.occupancy import snapshot_order
 from policy.cluster.snapshot import Delta, Rows, Snapshot
-from policy.cluster.tables import NOWHERE, TERMINATING, Bools, Ints
+from policy.cluster.tables import LABELS, NOWHERE, PREEMPTED, TERMINATING, Bools, Ints
 from policy.decision import messages
 from policy.decision.model import Code, NodeStatuses, OfferedNode, Status
 from policy.extenders.protocol import uid_of
@@ -249,7 +250,7 @@ def _refusals(
         held = np.ones(len(context.snapshot.pods), dtype=np.bool_)
         held[potential.pods] = False
         forbidden = segment_sums(held[rows], counts) > 0
-        forbidden |= _forbidden_by_their_count(context, offered)
+        forbidden |= _forbidden_by_budgets(context, offered)
     too_many = counts > (_NO_LIMIT if limit is None else limit)
     promised = _promised(context, offered)
     splits = _splits(context, offered)
@@ -275,24 +276,51 @@ def _refusals(
     return found
 
 
-def _forbidden_by_their_count(context: DecisionContext, offered: _Offered) -> Bools:
-    """Would a rule of `victims.forbid` hold a victim back, did each of them break a budget?
+def _forbidden_by_budgets(context: DecisionContext, offered: _Offered) -> Bools:
+    """Would a rule of `victims.forbid` hold a victim back, was the most said of its budgets true?
 
-    Shape (candidates,); false but where the scheduler counts more of them than the state does: it
-    knows of budgets that the state has not, or not as they are, and does not say whose they are.
+    Shape (candidates,). A scheduler that counts more violations knows of budgets that the state has
+    not, or not as they are, and does not say whose they are: each victim of that node may be one.
+    And pods that leave for others may not be counted in the status of their budgets yet.
     """
     rows, counts = offered.victims, offered.counts
     found = np.zeros(counts.size, dtype=np.bool_)
     more = offered.pdb_violations > segment_sums(context.violating[rows], counts)
-    if not more.any():
+    doubtful = np.repeat(more, counts) | _beyond_budgets(context, offered)
+    doubtful &= ~context.violating[rows]
+    if not doubtful.any():
         return found
-    some = rows[np.repeat(more, counts)]
+    some = rows[doubtful]
     violating = context.violating.copy()
     violating[some] = True
     rules, snapshot = context.rules.victims.forbid, context.snapshot
     held = held_back(rules, snapshot, some, violating, context.variables, context.history)
-    found[more] = segment_sums(~held.left, counts[more]) > 0
-    return found
+    doubtful[doubtful] = ~held.left
+    return segment_sums(doubtful, counts) > 0
+
+
+def _beyond_budgets(context: DecisionContext, offered: _Offered) -> Bools:
+    """Do the victims of a candidate, and pods that are leaving for others, exceed a budget?
+
+    Shape (victims,), of the victims that the budget selects.
+    """
+    snapshot, index = context.snapshot, BudgetIndex.of(context.snapshot)
+    labels, rows = snapshot.column(LABELS), offered.victims
+    leaving = np.flatnonzero(snapshot.column(TERMINATING) & snapshot.column(PREEMPTED))
+    _, budgets = index.pairs(labels[leaving])
+    taken = np.bincount(budgets, minlength=len(index.budgets))
+    beyond = np.zeros(rows.size, dtype=np.bool_)
+    if not taken.any():
+        return beyond
+    at, budget = index.pairs(labels[rows])
+    stays: Bools = ~snapshot.column(TERMINATING)[rows]
+    candidate = np.repeat(np.arange(offered.counts.size), offered.counts)[at]
+    each = candidate * len(index.budgets) + budget
+    needed = np.bincount(each, weights=stays[at], minlength=each.max(initial=-1) + 1)
+    too_many = taken[budget] + needed[each] > index.allowed[budget]
+    beyond[at[too_many & (taken[budget] > 0)]] = True
+    beyond &= stays
+    return beyond
 
 
 def _of_unknown_namespaces(context: DecisionContext, offered: _Offered) -> Bools:

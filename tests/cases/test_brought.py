@@ -97,6 +97,30 @@ def test_objects_are_read_where_a_victim_is_unknown() -> None:
     assert victims_brought(complete, request, b"", gone=gone) == []
 
 
+def test_what_is_past_does_not_come_back() -> None:
+    """A pod that has ended, and one in whose place there is a later one of its name."""
+
+    def made(pod: Pod, minutes: int) -> Pod:
+        created = f"2026-11-21T10:{minutes:02}:00Z"
+        meta = msgspec.structs.replace(pod.metadata, creation_timestamp=created)
+        return msgspec.structs.replace(pod, metadata=meta)
+
+    node, one = objects(a_node("a").cpu(4)), made(on(known("one"), "a"), 0)
+    later = made(on(known("one", uid="uid-later"), "a"), 1)
+    ended = msgspec.structs.replace(
+        one, status=msgspec.structs.replace(one.status, phase="Succeeded")
+    )
+
+    def offered(there: Pod, sent: Pod) -> dict[str, Pod]:
+        snapshot = Snapshot.from_objects([*node, there, known("new")], now_ms=NOW_MS)
+        return taken(snapshot, a=[sent])
+
+    assert offered(ended, one) == {}
+    assert offered(later, one) == {}
+    assert offered(one, later) == {"default/one": later}
+    assert offered(made(later, 0), one) == {"default/one": one}
+
+
 def of_preemptor(sent: dict[str, Any]) -> list[str]:
     """What is taken over where the state has `new`, and the scheduler sends it like this."""
     snapshot = Snapshot.from_objects([*objects(a_node("a").cpu(4)), known("new")], now_ms=NOW_MS)

@@ -7,11 +7,15 @@ from collections.abc import Sequence
 import pytest
 
 from policy.cluster.objects import PodAffinityTerm
+from policy.cluster.snapshot import Snapshot
 from policy.decision.model import NO_EFFECTS, Decision, OfferedNode
+from policy.manifests import from_dicts
 from policy.preemption.decide import decide
 from policy.rules import RuleSet
+from tests.support import volumes
 from tests.support.builders import (
     HOSTNAME,
+    NOW_MS,
     Builder,
     a_namespace,
     a_node,
@@ -248,6 +252,40 @@ def test_budgets_that_only_the_scheduler_knows_are_forbidden_too(
         if theirs and priority == 100
         else ("preempt", "n1", ["on-n1"], {})
     )
+
+
+@pytest.mark.parametrize(
+    ("allowed", "leaving", "node"), [(1, 0, "n2"), (1, 1, None), (2, 1, "n2"), (0, 0, None)]
+)
+def test_pods_that_are_leaving_for_others_use_up_budgets(
+    allowed: int, leaving: int, node: str | None
+) -> None:
+    """Their status is written a moment later; meanwhile as many would go once more."""
+    on_n1 = low("on-n1", app="web")
+    there = on_n1.terminating_by_preemption() if leaving else on_n1
+    found = offered(
+        a_node("n1").cpu(2).running(there),
+        a_node("n2").cpu(2).running(low("on-n2", app="web")),
+        a_pdb("web").selecting(app="web").allowing(allowed),
+        HIGH,
+        offer={"n2": ["on-n2"]},
+        rules="pdb-hard-limit",
+    )
+    assert (found.node, told(found)[3]) == (
+        node,
+        {} if node else {"n2": "a victim is held back by victims.forbid"},
+    )
+
+
+def test_claims_are_for_the_scheduler_to_look_at() -> None:
+    """It has found that the pod would fit: that the state lacks the claim says nothing."""
+    made = [volumes.node("n1"), volumes.pod("a", on="n1", priority=1, cpu="4")]
+    high = volumes.pod("high", "data", priority=9, cpu="4")
+    there = Snapshot.from_objects(list(from_dicts([*made, high])), now_ms=NOW_MS)
+    offer = [OfferedNode(node="n1", victims=("uid-a",), pdb_violations=0)]
+    found = decide(there, rule_set("kube-1.36"), "shop/high", seed=1, offer=offer)
+    assert (found.outcome.value, found.node) == ("preempt", "n1")
+    assert decide(there, rule_set("kube-1.36"), "shop/high", seed=1).outcome.value == "error"
 
 
 @pytest.mark.parametrize("known", [False, True])

@@ -71,6 +71,15 @@ def taken(call: Any) -> list[Pod]:
     return [pod for _, _, pod in (*preemptor, *victims)]
 
 
+def test_a_map_without_nodes_hides_no_other_one() -> None:
+    """Go writes null there; whoever writes an empty map means no more by it."""
+    both = {**META, "NodeNameToVictims": {}}
+    assert read_preempt(json.dumps(both).encode()).as_offered() == (
+        read_preempt(json.dumps(META).encode()).as_offered()
+    )
+    assert read_preempt(json.dumps({**FULL, "NodeNameToMetaVictims": {}}).encode()).full
+
+
 KEYS = ("Pods", "NumPDBViolations", "UID", "NodeNameToVictims", "NodeNameToMetaVictims", "Pod")
 OF_PODS = ("metadata", "name", "namespace", "uid", "labels", "spec", "containers", "requests")
 

@@ -699,6 +699,35 @@ def test_a_call_that_changes_nothing_leaves_its_pod_where_it_is_bound_by_now(
     in_order(store, decisions=1)
 
 
+@pytest.mark.parametrize("how", ["bound", "being deleted"])
+def test_no_pod_is_evicted_for_one_that_needs_no_room(
+    store: Store, decider: MakeDecider, how: str
+) -> None:
+    """The state knows better than the call: it stays as it is, and the record says why."""
+    desk, pod = decider(store), waiting(0)
+    if how == "bound":
+        pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name="n1"))
+    else:
+        meta = msgspec.structs.replace(pod.metadata, deletion_timestamp="2026-11-21T10:00:00Z")
+        pod = msgspec.structs.replace(pod, metadata=meta)
+    store.record.follow(
+        "default", [[("Pod", "default/w0", pod)]], at_ms=NOW_MS, source="test", actor="ann"
+    )
+    desk.refresh()
+    answered = recorded(desk.decide(with_objects(0, 2)))
+    assert (answered.answer, answered.decision.node) == (CallAnswer.NONE, "n2")
+    desk.settle()
+    stored = store.read.decision(1)
+    assert stored.served is not None
+    assert (stored.served.answer, stored.served.failure) == (
+        CallAnswer.NONE,
+        "the pod is bound, or being deleted",
+    )
+    found = {obj.metadata.name: obj for obj in store.state.load("default").objects}
+    assert (found["w0"], "low-2" in found) == (pod, True)
+    in_order(store, decisions=1)
+
+
 def test_before_the_first_call_nothing_is_recorded(
     store: Store,
     monkeypatch: pytest.MonkeyPatch,

@@ -9,12 +9,13 @@ Or the state is the newer one: a pod that has left it does not come back, whoeve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final
 
 import msgspec
 import numpy as np
 
+from policy.cluster import times
 from policy.cluster.digest import Change
 from policy.cluster.objects import Pod
 from policy.cluster.snapshot import Snapshot
@@ -76,13 +77,27 @@ def victims_brought(
     pods = {key_of(pod): (uid, pod) for uid, pod in offered}
     left = gone([(key, uid) for key, (uid, _) in pods.items()])
     read = {key: _read(pod, snapshot) for key, (uid, pod) in pods.items() if (key, uid) not in left}
-    return [("Pod", key, pod) for key, pod in read.items() if isinstance(pod, Pod)]
+    return [
+        ("Pod", key, pod)
+        for key, pod in read.items()
+        if isinstance(pod, Pod) and not _is_past(pod, snapshot.pod(key))
+    ]
+
+
+def _is_past(sent: Pod, known: Pod | None) -> bool:
+    """Has the state a later pod of that name, or the same one when it had ended?"""
+    if known is None:
+        return False
+    if known.metadata.uid == sent.metadata.uid:
+        return known.status.phase in ("Succeeded", "Failed")
+    made, later = sent.metadata.creation_timestamp, known.metadata.creation_timestamp
+    return made is not None and later is not None and times.parse(made) < times.parse(later)
 
 
 def victims_otherwise(
-    snapshot: Snapshot, request: PreemptRequest, body: bytes, node: str
+    snapshot: Snapshot, request: PreemptRequest, body: bytes, nodes: Iterable[str]
 ) -> list[Change]:
-    """The victims offered of a node that the request has otherwise than the state, as it has them.
+    """The victims offered of nodes that the request has otherwise than the state, as it has them.
 
     What an eviction itself changes is not compared, and no victim whose object cannot be read.
     body: as of `victims_brought`.
@@ -90,7 +105,8 @@ def victims_otherwise(
     if not body:
         raise BodyNeeded
     found: list[Change] = []
-    for content in map(bytes, request.objects(body)[node]):
+    sent_on = request.objects(body)
+    for content in (bytes(pod) for node in nodes for pod in sent_on[node]):
         known = snapshot.pod(key_of(content))
         if known is None or _sent_as_known(known, content, of=_judged):
             continue

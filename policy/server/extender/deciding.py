@@ -279,14 +279,18 @@ class Decider:
     def _preemptor(self, attempt: _Attempt, snapshot: Snapshot) -> list[Change]:
         request = attempt.question.request
         pods, new_uid = preemptor_brought(snapshot, request)
+        known = snapshot.pod(request.key)
+        attempt.gone = ""
+        if known is not None and known.metadata.uid == request.uid and _needs_no_room(known):
+            attempt.gone = PLACED
         # Who has left is known to the record, which is asked when the decision is written: to ask
         # it here would hold up the next one, and pods come back hardly ever.
-        attempt.gone = (request.key, new_uid) in self._left
+        elif (request.key, new_uid) in self._left:
+            attempt.gone = GONE
         attempt.new_uid = None if attempt.gone else new_uid
-        if not attempt.effective:
-            known = snapshot.pod(request.key)
-            if attempt.gone or (known is not None and known.spec.node_name):
-                self._returned[request.key] = request.uid, known
+        placed = known is not None and bool(known.spec.node_name)
+        if not attempt.effective and (attempt.gone or placed):
+            self._returned[request.key] = request.uid, known
         return pods
 
     def _victims(self, question: WaitingRequest, snapshot: Snapshot) -> list[Change]:
@@ -367,17 +371,17 @@ class Decider:
             victims = self._victims(question, found.base.snapshot)
             if victims:
                 found = on([*taken, *victims])
+        node = found.decision.node
+        if not compares or node is None:
+            return found
         # INVARIANT: victims that are answered are allowed as the state has them, and as the request
         # does: either of them may be the older one.
-        behind = False
-        while compares and found.decision.node is not None:
-            before, node = found.base.snapshot, found.decision.node
-            others = victims_otherwise(before, request, question.body, node)
-            as_sent = on([*found.taken, *others]) if others else found
-            if node in as_sent.decision.candidates.nodes:
-                break
-            found, behind = as_sent, True
-        return replace(found, behind=True) if behind else found
+        before, allowed = found.base.snapshot, found.decision.candidates.nodes
+        others = victims_otherwise(before, request, question.body, [node])
+        if not others or node in on([*found.taken, *others]).decision.candidates.nodes:
+            return found
+        others = victims_otherwise(before, request, question.body, allowed)
+        return replace(on([*found.taken, *others]), behind=True)
 
     def _record(self, attempt: _Attempt, made: Proposal[Decision]) -> Future[list[Recorded]]:
         """Have a decision recorded."""
@@ -457,7 +461,7 @@ class _Attempt:
 
     def __init__(self, question: WaitingRequest) -> None:
         self.question = question
-        self.gone = False  #: has its pod left the cluster? Then no pod is evicted for it
+        self.gone = ""  #: why no pod is evicted for its own, such as `GONE`; "" where one may be
         self.new_uid: str | None = None  #: of its pod, where that is taken for a new one
         self.rules: RuleSet | None = None  #: that decided
         self.refused: NotDecidable | Held | None = None  #: why there is no decision
@@ -474,7 +478,7 @@ class _Attempt:
         """The call as it is recorded."""
         served = self.question.served(made.result, tuple([key for _, key, _ in made.taken]))
         if self.gone and self.question.effective:
-            return replace(served, answer=CallAnswer.NONE, failure=GONE)
+            return replace(served, answer=CallAnswer.NONE, failure=self.gone)
         return served
 
     def committed(self, decision: Decision, began_ns: int, commit: Future[Recorded]) -> None:
@@ -496,8 +500,9 @@ class _Attempt:
 
 
 GONE: Final = "the pod is gone"
+PLACED: Final = "the pod is bound, or being deleted"
 """Why a scheduler that is obeyed was not answered what was decided."""
-DECIDED_IN_TIME: Final = ("", GONE)
+DECIDED_IN_TIME: Final = ("", GONE, PLACED)
 """Failures that calls are recorded with whose decision was made before they were given up."""
 _UNKNOWN: Final = frozenset(
     {messages.UNKNOWN_NODE, messages.UNKNOWN_VICTIM, messages.UNKNOWN_NAMESPACE}
@@ -508,6 +513,11 @@ def _reads_more_than_priorities(rules: RuleSet) -> bool:
     """May another state of a pod, which keeps its priority, be another verdict on it?"""
     victims = rules.victims
     return bool(victims.forbid) or not by_priority(victims.eligible)
+
+
+def _needs_no_room(known: Pod) -> bool:
+    """Does the state know better than a request for the pod? No binding is ever undone."""
+    return bool(known.spec.node_name or known.metadata.deletion_timestamp)
 
 
 def _behind(decision: Decision) -> bool:

@@ -172,6 +172,8 @@ def _read_preempt(body: bytes, *, folded: bool) -> PreemptRequest | str:
     full, meta = found.NodeNameToVictims, found.NodeNameToMetaVictims
     if full is None and meta is None:
         return "the body is not an ExtenderPreemptionArgs object: it offers no nodes"
+    if meta and not full:
+        full = None  # a map without nodes says no more than one that is not there
     head = _decoded(_HEAD, bytes(found.Pod))
     if isinstance(head, str):
         return f"`Pod` is not a pod: {head}"
