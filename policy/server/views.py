@@ -217,7 +217,9 @@ def require_order(since_ms: int | None, until_ms: int | None) -> None:
         instants.require_order(since_ms, until_ms)
     except instants.NoInstant as exc:
         advice = "exchange them, or leave one out"
-        raise invalid("query", [("", str(exc))], help=advice) from exc
+        failure = invalid("query", [("", str(exc))], help=advice)
+        failure.field = "since"  # that pages mark
+        raise failure from exc
 
 
 def workload(text: str | None) -> str | None:
