@@ -23,6 +23,7 @@ KEPT: Final = "a victim stays: {reason}"
 SPLIT: Final = "the victims are a part of pod group {group}, which leaves as a whole"
 FORBIDDEN: Final = "a victim is held back by victims.forbid"
 UNKNOWN_NAMESPACE: Final = "the namespace of a victim is not in the recorded state"
+AS_SENT: Final = "as the scheduler has the pods, {why}"
 PROMISED: Final = "the room is promised to a nominated pod"
 PREFIX: Final = "preemption: "
 

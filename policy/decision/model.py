@@ -357,12 +357,14 @@ class ExtenderCall:
     answer: str  #: what the engine read of the answer, as JSON; "" where the call failed
 
 
-class OfferedNode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class OfferedNode(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """A candidate that a scheduler offered: a node, and the pods that would leave it."""
 
     node: str
     victims: tuple[str, ...]  #: uids, in the scheduler's order
     pdb_violations: int  #: by the scheduler's count
+    #: why the rules refuse its victims as the scheduler has them; "" where the state alone counts
+    refused: str = ""
 
 
 class StatusCount(Status, frozen=True, kw_only=True, gc=False):

@@ -131,13 +131,15 @@ def _located(snapshot: Snapshot, offer: Offer) -> tuple[_Offered, dict[str, str]
     """The candidates that can be judged, and by node why the others cannot be."""
     left_out: dict[str, str] = {}
     places: list[int | None] = list(map(snapshot.nodes.index.get, [one.node for one in offer]))
-    if None in places or not all(one.victims for one in offer):
+    if None in places or not all(one.victims and not one.refused for one in offer):
         known = []
         for one, place in zip(offer, places, strict=True):
             if place is None:
                 left_out[one.node] = messages.UNKNOWN_NODE
             elif not one.victims:
                 left_out[one.node] = messages.NOTHING_OFFERED
+            elif one.refused:
+                left_out[one.node] = messages.AS_SENT.format(why=one.refused)
             else:
                 known.append(one)
         offer, places = known, [snapshot.nodes.index[one.node] for one in known]

@@ -58,17 +58,20 @@ def told(decision: Decision) -> tuple[str | None, dict[str, str]]:
 
 
 DENIED = "a victim is denied by rule protected-label"
+AS_SENT = f"as the scheduler has the pods, {DENIED}"
 
 
 def test_a_label_that_the_state_does_not_have_yet(store: Store) -> None:
-    """The request's object counts, is recorded before the decision, and the next node is taken."""
+    """The next node is taken, and the record says why; the state stays that of its followers."""
     fill(store, A, B)
     found = decided(store, labelled(A, **NEVER), B)
-    assert told(found) == ("n2", {"n1": DENIED})
+    assert told(found) == ("n2", {"n1": AS_SENT})
     (row,) = store.read.decisions("default")
     served = store.read.decision(row.id).served
     assert served is not None
-    assert served.from_request == ("shop/a",)
+    assert served.from_request == ()
+    (a,) = (obj for obj in store.state.load("default").objects if obj.metadata.name == "a")
+    assert a.metadata.labels in (None, {})
     assert [r.verdict for r in replay_all(store, [row.id])] == [ReplayVerdict.EQUAL]
     assert store.ledger.verify().ok
 
@@ -93,7 +96,7 @@ def test_no_victim_of_any_node_is_left(store: Store) -> None:
     found = decided(store, labelled(A, **NEVER), labelled(B, **NEVER))
     assert (found.outcome.value, told(found)) == (
         "no-candidate",
-        (None, {"n1": DENIED, "n2": DENIED}),
+        (None, {"n1": AS_SENT, "n2": AS_SENT}),
     )
 
 

@@ -15,11 +15,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, cast
 
+import msgspec
+
 from policy.cluster.digest import Change
 from policy.cluster.objects import Pod
 from policy.cluster.snapshot import Snapshot
 from policy.decision import messages
-from policy.decision.model import Decision, Outcome
+from policy.decision.model import Decision, OfferedNode, Outcome
 from policy.decision.record import record_of
 from policy.preemption.decide import DecisionError, decide
 from policy.preemption.obstacles import by_priority
@@ -355,9 +357,9 @@ class Decider:
         now_ms = self._clock()
         history = self._journal.history(rules, now_ms=now_ms, under_way=self._under_way)
 
-        def on(taken: Sequence[Change]) -> _Decided:
+        def on(taken: Sequence[Change], offer: Sequence[OfferedNode] = request.offer) -> _Decided:
             base = state.supposing(taken).at(now_ms, history=history)
-            decision = decide(base.snapshot, rules, request.key, offer=request.offer, by_class=True)
+            decision = decide(base.snapshot, rules, request.key, offer=offer, by_class=True)
             return _Decided(base=base, decision=decision, taken=taken, behind=_behind(decision))
 
         taken = self._preemptor(attempt, state.snapshot)
@@ -375,13 +377,18 @@ class Decider:
         if not compares or node is None:
             return found
         # INVARIANT: victims that are answered are allowed as the state has them, and as the request
-        # does: either of them may be the older one.
+        # does: either of them may be the older one, so neither replaces the other.
         before, allowed = found.base.snapshot, found.decision.candidates.nodes
         others = victims_otherwise(before, request, question.body, [node])
         if not others or node in on([*found.taken, *others]).decision.candidates.nodes:
             return found
         others = victims_otherwise(before, request, question.body, allowed)
-        return replace(on([*found.taken, *others]), behind=True)
+        as_sent = on([*found.taken, *others]).decision.trace.dry_run_statuses
+        refused = {one: as_sent[one].reasons[0] for one in allowed if as_sent.get(one) is not None}
+        offer = [
+            msgspec.structs.replace(one, refused=refused.get(one.node, "")) for one in request.offer
+        ]
+        return replace(on(found.taken, offer), behind=True)
 
     def _record(self, attempt: _Attempt, made: Proposal[Decision]) -> Future[list[Recorded]]:
         """Have a decision recorded."""
