@@ -383,8 +383,9 @@ class Decider:
         if not others or node in on([*found.taken, *others]).decision.candidates.nodes:
             return found
         others = victims_otherwise(before, request, question.body, allowed)
-        as_sent = on([*found.taken, *others]).decision.trace.dry_run_statuses
-        refused = {one: as_sent[one].reasons[0] for one in allowed if as_sent.get(one) is not None}
+        as_sent = on([*found.taken, *others]).decision
+        left = set(as_sent.candidates.nodes)
+        refused = {one: _why_refused(as_sent, one) for one in allowed if one not in left}
         offer = [
             msgspec.structs.replace(one, refused=refused.get(one.node, "")) for one in request.offer
         ]
@@ -520,6 +521,12 @@ def _reads_more_than_priorities(rules: RuleSet) -> bool:
     """May another state of a pod, which keeps its priority, be another verdict on it?"""
     victims = rules.victims
     return bool(victims.forbid) or not by_priority(victims.eligible)
+
+
+def _why_refused(decision: Decision, node: str) -> str:
+    """Why a node that was offered is no candidate."""
+    status = decision.trace.dry_run_statuses.get(node)
+    return status.reasons[0] if status is not None else f"no decision: {decision.trace.message}"
 
 
 def _needs_no_room(known: Pod) -> bool:
