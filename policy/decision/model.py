@@ -578,6 +578,8 @@ def document_of(value: Any) -> Any:
             statuses = _statuses(value)
             names, index = document_of(value.nodes), document_of(value.index)
             return {**statuses, "nodes": names, "index": index}
+        case OfferedNode():
+            return msgspec.to_builtins(value)  # without what is not said of it
         case tuple() if value and (_is_part(value[0]) or isinstance(value[0], Deferred)):
             return [document_of(item) for item in value]
         case _ if _is_part(value):

@@ -181,7 +181,7 @@ def test_a_service_that_follows(tmp_path: Path) -> None:
         "WARNING policy.server: environment `prod` decides on the state of cluster `default`, and"
         f" what is followed is kept as cluster `{CLUSTER}`: --cluster names it"
     )
-    assert warned in service.log.read_text().splitlines()
+    assert f"Z {warned}\n" in service.log.read_text()
     with Store.open(db) as store:
         assert told(store) == EXPECTED["single"]
 
