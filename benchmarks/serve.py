@@ -34,7 +34,7 @@ import msgspec
 from benchmarks.clusters import a_pod, cluster
 from benchmarks.offers import Offers, offers_of
 from policy.cluster import collector
-from policy.cluster.objects import ClusterObject, Pod
+from policy.cluster.objects import ClusterObject, Namespace, ObjectMeta, Pod
 from policy.rules import RuleSet
 from policy.server.extender.spool import Spool
 from policy.store import Store
@@ -44,7 +44,7 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 def objects_of(*, nodes: int, calls: int) -> list[ClusterObject]:
-    """Full nodes, and a waiting pod for every call; all with uids and fields of real pods.
+    """Full nodes, and a waiting pod for every call, with uids and fields of real ones; namespaces.
 
     A pod of a call needs the room of one to three that are there.
     """
@@ -60,7 +60,9 @@ def objects_of(*, nodes: int, calls: int) -> list[ClusterObject]:
                 memory=memory,
             )
         )
-    return [_with_uid(obj) for obj in found]
+    names = {obj.metadata.namespace for obj in found if isinstance(obj, Pod)}
+    namespaces = [Namespace(metadata=ObjectMeta(name=name)) for name in sorted(names)]
+    return [*namespaces, *(_with_uid(obj) for obj in found)]
 
 
 def _with_uid(obj: ClusterObject) -> ClusterObject:
