@@ -278,7 +278,7 @@ def test_pods_that_are_leaving_for_others_use_up_budgets(
 
 
 def test_claims_are_for_the_scheduler_to_look_at() -> None:
-    """It has found that the pod would fit: that the state lacks the claim says nothing."""
+    """It has found that the pod would fit: that the claim is missing in the state says nothing."""
     made = [volumes.node("n1"), volumes.pod("a", on="n1", priority=1, cpu="4")]
     high = volumes.pod("high", "data", priority=9, cpu="4")
     there = Snapshot.from_objects(list(from_dicts([*made, high])), now_ms=NOW_MS)

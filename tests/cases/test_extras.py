@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -75,8 +77,15 @@ def test_a_missing_package_is_named_with_the_line_that_installs_it(
     ]
 
 
+class _Doubling:
+    """A work that needs nothing."""
+
+    def open(self) -> AbstractContextManager[Callable[[int], int]]:
+        return nullcontext(lambda part: 2 * part)
+
+
 def test_work_on_dask_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     """`--dask` of every command comes to this function."""
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(ExtraMissing, match="`--dask` needs the package `distributed`"):
-        list(map_parts(None, [1], Workers(dask="tcp://127.0.0.1:9")))  # type: ignore[arg-type]
+        list(map_parts(_Doubling(), [1], Workers(dask="tcp://127.0.0.1:9")))
