@@ -286,12 +286,11 @@ def _forbidden_by_budgets(context: DecisionContext, offered: _Offered) -> Bools:
     And pods that leave for others may not be counted in the status of their budgets yet.
     """
     rows, counts = offered.victims, offered.counts
-    found = np.zeros(counts.size, dtype=np.bool_)
     more = offered.pdb_violations > segment_sums(context.violating[rows], counts)
     doubtful = np.repeat(more, counts) | _beyond_budgets(context, offered)
     doubtful &= ~context.violating[rows]
     if not doubtful.any():
-        return found
+        return np.zeros(counts.size, dtype=np.bool_)
     some = rows[doubtful]
     violating = context.violating.copy()
     violating[some] = True

@@ -31,7 +31,7 @@ _POD: Final = msgspec.json.Decoder(prepared(Pod))
 
 
 class BodyNeeded(Exception):
-    """The request names pods that the state does not have as they are offered."""
+    """Objects of victims are to be read, or compared, and the body that has them is not here."""
 
 
 Gone = Callable[[Collection[PodId]], Collection[PodId]]
