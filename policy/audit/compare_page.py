@@ -14,7 +14,6 @@ from policy.audit.compare import Comparison, ComparisonSummary, DecisionChange, 
 from policy.audit.compare_documents import listed, not_listed
 from policy.audit.pages import environment
 
-_MOST_ROWS: Final = 20
 _MOST_CHANGES: Final = 300
 _WIDTH: Final = 960
 _PAIR_WIDTH: Final = 130
@@ -106,10 +105,9 @@ def _table(title: str, name: str, groups: Mapping[Any, Group]) -> dict[str, Any]
     """A table with a pair of bars per figure: before above, after below."""
     items = [(key, group) for key, group in groups.items() if listed(group)]
     items.sort(key=lambda item: (-max(item[1].before.victims, item[1].after.victims), str(item[0])))
-    top = items[:_MOST_ROWS]
     most = {
         figure: max(
-            (max(getattr(g.before, figure), getattr(g.after, figure)) for _, g in top), default=0
+            (max(getattr(g.before, figure), getattr(g.after, figure)) for _, g in items), default=0
         )
         for _, figure in _FIGURES
     }
@@ -123,9 +121,8 @@ def _table(title: str, name: str, groups: Mapping[Any, Group]) -> dict[str, Any]
                 "group": group,
                 "pairs": [_pair(group, figure, most[figure]) for _, figure in _FIGURES],
             }
-            for key, group in top
+            for key, group in items
         ],
-        "more": max(0, len(items) - _MOST_ROWS),
         "not_listed": not_listed(groups, name),
     }
 

@@ -56,6 +56,12 @@ _MEANINGS = {
 }
 
 
+def why(missing: Sequence[MissingInput], detail: str) -> str:
+    """Why nothing can be decided again, in words. detail: what happened; "" where that is all."""
+    text = "; ".join(item.meaning for item in missing)
+    return f"{text}: {detail}" if text and detail else text or detail
+
+
 class ReplayVerdict(StrEnum):
     """How a replay ended. Values are part of the output."""
 
@@ -74,6 +80,11 @@ class Replayed(Generic[Row]):
     difference: Difference | None = None
     missing: tuple[MissingInput, ...] = ()
     detail: str = ""
+
+    @property
+    def why(self) -> str:
+        """Why nothing could be decided, in words."""
+        return why(self.missing, self.detail)
 
 
 def document(result: Replayed[Any]) -> dict[str, Any]:
@@ -95,7 +106,7 @@ class Incomplete(Exception):  # what happened, with all that is missing
     """A decision cannot be made again."""
 
     def __init__(self, missing: Sequence[MissingInput], detail: str = "") -> None:
-        super().__init__(", ".join(missing))
+        super().__init__(why(missing, detail))
         self.missing = tuple(missing)
         self.detail = detail
 

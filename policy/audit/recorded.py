@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from policy.audit.compare import Comparison, DecisionResult, RecordedQuestion, compare
-from policy.audit.inputs import Incomplete, MissingInput
+from policy.audit.inputs import Incomplete, MissingInput, why
 from policy.audit.replay import Replayer
 from policy.cluster.pod_groups import group_key
 from policy.decision.model import Outcome, Victim
@@ -26,6 +26,11 @@ class Skipped:
     id: int | str  #: number of a decision, or `group:` and that of a group's cycle
     missing: tuple[MissingInput, ...]
     detail: str
+
+    @property
+    def why(self) -> str:
+        """Why it is not, in words."""
+        return why(self.missing, self.detail)
 
 
 @dataclass(frozen=True, slots=True)

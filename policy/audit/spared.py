@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from policy.audit import sentences
 
 if TYPE_CHECKING:
-    from policy.audit.inputs import Incomplete
     from policy.decision.record import DecisionRecord
     from policy.store import Store, StoredDecision
 
@@ -72,7 +71,7 @@ def protected(store: Store, stored: StoredDecision) -> tuple[Protected, ...]:
     try:
         snapshot, rules = replayer.situation(row)
     except Incomplete as exc:
-        raise NotKnown(in_words(exc)) from exc
+        raise NotKnown(str(exc)) from exc
     victims = rules.victims
     reasons = {rule.id: rule.reason for rule in (*victims.eligible, *victims.forbid)}
     return tuple(
@@ -89,12 +88,6 @@ def protected(store: Store, stored: StoredDecision) -> tuple[Protected, ...]:
         )
         for kept in kept_on(snapshot, rules, row.preemptor, node)
     )
-
-
-def in_words(gap: Incomplete) -> str:
-    """What is missing of a decision's inputs, as a sentence."""
-    text = "; ".join(item.meaning for item in gap.missing)
-    return f"{text}: {gap.detail}" if gap.detail else text
 
 
 def document(

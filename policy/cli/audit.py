@@ -191,11 +191,12 @@ def _say_pruned(prunings: Sequence[Pruning]) -> None:
     for pruning in prunings:
         by_cluster.setdefault(pruning.cluster, []).append(pruning)
     for name, found in by_cluster.items():
-        entries = sum(p.entries for p in found)
-        decisions = sum(p.decisions for p in found)
+        count = sum(p.entries for p in found)
+        entries, were = ("1 entry", "was") if count == 1 else (f"{count} entries", "were")
+        decisions = output.number(sum(p.decisions for p in found), "decision")
         before = session.instant(max(p.older_than_ms for p in found))
         output.say(
-            f"cluster {name}: {entries} entries with {decisions} decisions before {before} were"
+            f"cluster {name}: {entries} with {decisions} before {before} {were}"
             " pruned and cannot be verified; `policy audit prunings` lists them"
         )
 

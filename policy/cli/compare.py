@@ -148,9 +148,8 @@ def _cycles(store: Store, cluster: str, since: datetime | None) -> list[SessionR
 def _tell(skipped: Sequence[Skipped]) -> None:
     if skipped:
         first = skipped[0]
-        why = first.detail or ", ".join(first.missing)
         counted = output.number(len(skipped), "decision")
-        output.say(f"{counted} cannot be judged; the first, {first.id}: {why}")
+        output.say(f"{counted} cannot be judged; the first, {first.id}: {first.why}")
 
 
 def _print(
@@ -286,7 +285,7 @@ def _show(store: Store, wanted: str, rules: RuleSet, form: str) -> int:
         recorded_by = row.rule_set
         (found,) = Comparing(rules)(store, [row.id])
     if isinstance(found, Skipped):
-        output.say(f"decision {found.id} cannot be judged: {found.detail or found.missing[0]}")
+        output.say(f"decision {found.id} cannot be judged: {found.why}")
         return Exit.ERROR
     if form == "json":
         output.document({"rules": rules.name, **comparison_document(found)}, form)

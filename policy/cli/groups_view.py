@@ -253,7 +253,7 @@ def explained(db: str, number: int, form: str) -> int:
             untried = max(0, len(groups_tried(decision)) - MODES)
             room = takers(snapshot, rules, decision)
         except Incomplete as exc:
-            missing = exc.detail or ", ".join(exc.missing)
+            missing = str(exc)
     if form == "table":
         print_decision(found, kept={one.pod for one in vain}, row=stored.row)
         for sentence in view.not_carried_out(vain):

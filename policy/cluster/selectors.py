@@ -26,6 +26,7 @@ from policy.cluster.objects import (
 Labels = Mapping[str, str]
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
+_DECIMAL: Final = re.compile(r"0|-?[1-9][0-9]*")
 _INT64: Final = 2**63
 
 
@@ -35,6 +36,11 @@ def go_integer(text: str) -> int | None:
         return None
     value = int(text)
     return value if -_INT64 <= value < _INT64 else None
+
+
+def decimal_integer(text: str) -> int | None:
+    """The int64 that the text is as people write it, without `+` or a leading zero; else None."""
+    return go_integer(text) if _DECIMAL.fullmatch(text) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,13 +252,26 @@ def required_node_names(pod: Pod) -> frozenset[str] | None:
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Does the toleration cover the taint?
+
+    `Lt` and `Gt` compare the taint's value with the toleration's. API servers take them from 1.35
+    on, where their feature gate is on (KEP-5471, alpha); a pod that has one is compared by it.
+    """
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
         return False
-    if toleration.operator == "Exists":
-        return True
-    return toleration.operator in {"", "Equal"} and toleration.value == taint.value
+    match toleration.operator:
+        case "Exists":
+            return True
+        case "" | "Equal":
+            return toleration.value == taint.value
+        case "Lt" | "Gt":
+            bound, value = decimal_integer(toleration.value), decimal_integer(taint.value)
+            if bound is None or value is None:
+                return False
+            return value < bound if toleration.operator == "Lt" else value > bound
+    return False
 
 
 def first_untolerated(

@@ -43,6 +43,7 @@ from policy.cluster.objects import (
     Toleration,
     TopologySpreadConstraint,
 )
+from policy.cluster.selectors import decimal_integer
 from policy.manifests.fields import Mismatch, child, out_of_range
 from policy.manifests.problems import shown
 
@@ -76,6 +77,7 @@ _VALUE_HELP: Final = (
 _PERCENTAGE: Final = re.compile(r"[0-9]+%")
 _LABEL_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
 _NODE_OPERATORS: Final = (*_LABEL_OPERATORS, "Gt", "Lt")
+_TOLERATIONS: Final = ("Equal", "Exists", "Lt", "Gt")
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
@@ -328,7 +330,7 @@ _GOOD_TOLERATIONS: Final = tuple(
 
 def _toleration(toleration: Toleration, path: str, found: _Found) -> None:
     operator = toleration.operator
-    _one_of(operator, ("Equal", "Exists"), f"{path}.operator", "a toleration operator", found)
+    _one_of(operator, _TOLERATIONS, f"{path}.operator", "a toleration operator", found)
     _one_of(toleration.effect, _EFFECTS, f"{path}.effect", "a taint effect", found)
     if toleration.key and not valid_label_key(toleration.key):
         _key(toleration.key, f"{path}.key", found)
@@ -337,6 +339,9 @@ def _toleration(toleration: Toleration, path: str, found: _Found) -> None:
         found.append(Mismatch(f"{path}.key", message))
     if operator == "Exists" and toleration.value:
         found.append(Mismatch(f"{path}.value", "`Exists` takes no value"))
+    elif operator in ("Lt", "Gt") and decimal_integer(toleration.value) is None:
+        message = f"`{shown(toleration.value)}` is not a whole number"
+        found.append(Mismatch(f"{path}.value", message, f"`{operator}` compares numbers as `950`"))
     elif not valid_label_value(toleration.value):
         message = f"`{shown(toleration.value)}` is not a valid label value"
         found.append(Mismatch(f"{path}.value", message, _VALUE_HELP))

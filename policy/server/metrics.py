@@ -37,7 +37,7 @@ class Metrics:
         )
         self.unrecorded = Counter(
             "policy_extender_unrecorded",
-            "Calls that neither the store nor the spool could take.",
+            "Calls that the spool could not take, or that could not be judged in shadow mode.",
             registry=self.registry,
         )
         self.spool = Gauge(

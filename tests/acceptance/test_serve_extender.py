@@ -225,6 +225,38 @@ def test_the_log_says_why_calls_are_refused(
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_shadow_fails_no_call_that_it_can_read(database_url: str, start: Start) -> None:
+    """The cluster goes on as without the service, whatever is wrong; in enforce mode it is told."""
+    with Store.open(a_cluster(database_url, nodes=1)) as store:
+        store.record.create_environment("empty", "default", at_ms=serving.NOW_MS, actor="test")
+    call = meta_call(a_pod("high", priority=9), n0=["low-0"])
+    odd = {**call["Pod"], "spec": {**call["Pod"]["spec"], "priority": "high"}}
+    shadow, enforce = start(database_url), start(database_url, *ENFORCE)
+    answered = [
+        [
+            service.post(f"/extender/{environment}/preempt", json.dumps(body))
+            for environment, body in (("prod", {**call, "Pod": odd}), ("empty", call)) * 2
+        ]
+        for service in (shadow, enforce)
+    ]
+    offered = {"n0": {"Pods": [{"UID": "uid-low-0"}], "NumPDBViolations": 0}}
+    assert [(a.status_code, a.json()["NodeNameToMetaVictims"]) for a in answered[0]] == [
+        (200, offered)
+    ] * 4
+    assert [a.status_code for a in answered[1]] == [400, 409] * 2
+    assert "policy_extender_unrecorded_total 4.0" in shadow.get("/metrics").text
+    said = [line.partition(" ")[2] for line in shadow.log.read_text().splitlines()]
+    told = "WARNING policy.server: the call for `shop/high` is in no record: "
+    assert [line for line in said if line.startswith(told)] == [
+        f"{told}`Pod`: Pod shop/high: spec.priority: expected a whole number, got the string"
+        " `high`",
+        f"{told}environment `empty` has no active rule set",
+    ]
+    with Store.open(database_url) as store:
+        assert store.read.decisions("default") == []
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_a_victim_that_is_offered_twice_is_answered_once(database_url: str, start: Start) -> None:
     """As it is recorded: the scheduler would delete it twice."""
     service = start(serving.filled(database_url, run="a"), *ENFORCE)

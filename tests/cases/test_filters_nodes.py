@@ -107,6 +107,35 @@ def test_what_tolerates_a_taint(pod: PodBuilder, fits: bool) -> None:
     assert (decision.outcome is Outcome.BIND) == fits
 
 
+@pytest.mark.parametrize(
+    ("operator", "value", "taint", "fits"),
+    [
+        ("Gt", "900", "950", True),
+        ("Gt", "950", "950", False),
+        ("Gt", "951", "950", False),
+        ("Gt", "-5", "-4", True),
+        ("Lt", "5", "4", True),
+        ("Lt", "5", "5", False),
+        ("Lt", "5", "15", False),
+        ("Lt", "9223372036854775807", "9223372036854775806", True),
+        ("Lt", "9223372036854775808", "1", False),
+        ("Lt", "5", "", False),
+        ("Lt", "5", "low", False),
+        ("Lt", "5", "04", False),
+        ("Gt", "+1", "5", False),
+        ("Gt", "-0", "5", False),
+    ],
+)
+def test_a_toleration_may_compare_numbers(
+    operator: str, value: str, taint: str, fits: bool
+) -> None:
+    """The taint's value with its own; what is no number as people write it is not tolerated."""
+    decision = decided(
+        n1().tainted("sla", taint), HIGH.tolerating("sla", operator=operator, value=value)
+    )
+    assert (decision.outcome is Outcome.BIND) == fits
+
+
 def test_the_first_untolerated_taint_is_told() -> None:
     """The order is that of the node's taints."""
     node = n1().tainted("a").tainted("b", "x").tainted("c")

@@ -107,7 +107,16 @@ CASES: list[tuple[dict[str, Any], tuple[str, str, str, str]]] = [
             "Pod shop/p",
             "spec.tolerations[0].operator",
             "`Maybe` is not a toleration operator",
-            "one of `Equal`, `Exists`",
+            "one of `Equal`, `Exists`, `Lt`, `Gt`",
+        ),
+    ),
+    (
+        a_pod({"tolerations": [{"key": "a", "operator": "Lt", "value": "05"}]}),
+        (
+            "Pod shop/p",
+            "spec.tolerations[0].value",
+            "`05` is not a whole number",
+            "`Lt` compares numbers as `950`",
         ),
     ),
     (

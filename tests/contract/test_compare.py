@@ -323,7 +323,10 @@ def test_a_decision_whose_state_is_gone_is_skipped_and_named(store):
     )
     (found,) = questions(Replayer(store), [recorded.decision_id], KUBE)
     assert isinstance(found, Skipped)
-    assert found.missing == ("hypothetical-state",)
+    assert (found.missing, found.why) == (
+        ("hypothetical-state",),
+        "it was made on a state that was only supposed",
+    )
 
 
 # --- the page ----------------------------------------------------------------------------------

@@ -125,9 +125,10 @@ def test_rules_without_groups_cannot_judge_a_cycle(store: Store) -> None:
     """It is said, and counted apart."""
     decided(store)
     found = compared(store, RuleSet.load("kube-1.36"))
-    assert (found.missing, found.detail) == (
+    assert (found.missing, found.why) == (
         ("pod-groups",),
-        "rule set `kube-1.36` does not schedule pod groups",
+        "one of the rule sets schedules its pod group as one, the other does not: rule set"
+        " `kube-1.36` does not schedule pod groups",
     )
 
 

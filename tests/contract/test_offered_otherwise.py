@@ -109,3 +109,14 @@ def test_it_is_waited_for_the_state(store: Store, monkeypatch: pytest.MonkeyPatc
         decided(store, labelled(A, **NEVER), B, patience=60)
     assert [type(one) for one in held] == [Held]
     assert store.read.decisions("default") == []
+
+
+def test_a_state_without_namespaces_is_not_waited_for(store: Store) -> None:
+    """No victim is allowed whose namespace has unknown labels; and none will be in a moment."""
+    rules = RuleSet.load("environments/prod")
+    given: dict[str, Any] = {"at_ms": NOW_MS, "actor": "ann", "source": "prod", "reason": "t"}
+    store.record.activate("prod", rules=rules, **given)
+    objects = list(from_dicts([*NODES, A, B, HIGH]))
+    store.record.import_objects("default", objects, at_ms=NOW_MS + SECOND, source="t")
+    unknown = "the namespace of a victim is not in the recorded state"
+    assert told(decided(store, A, B, patience=60)) == (None, {"n1": unknown, "n2": unknown})

@@ -56,7 +56,8 @@ def store(database_url: str) -> Iterator[Store]:
 
 def waiting(number: int) -> Pod:
     """A pod as API servers have it, with the defaults of what it does not say."""
-    pod = a_pod(f"w{number}").priority(10).cpu(4).scheduled_by("default-scheduler").pod
+    made = a_pod(f"w{number}").priority(10).cpu(4).scheduled_by("default-scheduler").created(9)
+    pod = made.pod
     spec = msgspec.structs.replace(pod.spec, preemption_policy="PreemptLowerPriority")
     return msgspec.structs.replace(pod, spec=spec)
 
@@ -699,17 +700,27 @@ def test_a_call_that_changes_nothing_leaves_its_pod_where_it_is_bound_by_now(
     in_order(store, decisions=1)
 
 
-@pytest.mark.parametrize("how", ["bound", "being deleted"])
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ("bound", "the pod is bound, or being deleted"),
+        ("being deleted", "the pod is bound, or being deleted"),
+        ("replaced", "the pod is gone"),
+    ],
+)
 def test_no_pod_is_evicted_for_one_that_needs_no_room(
-    store: Store, decider: MakeDecider, how: str
+    store: Store, decider: MakeDecider, how: str, told: str
 ) -> None:
     """The state knows better than the call: it stays as it is, and the record says why."""
     desk, pod = decider(store), waiting(0)
     if how == "bound":
         pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name="n1"))
-    else:
+    elif how == "being deleted":
         meta = msgspec.structs.replace(pod.metadata, deletion_timestamp="2026-11-21T10:00:00Z")
         pod = msgspec.structs.replace(pod, metadata=meta)
+    else:  # the record never had the pod that the call is for
+        later = a_pod("w0").created(1).pod.metadata
+        pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(later, uid="uid-later"))
     store.record.follow(
         "default", [[("Pod", "default/w0", pod)]], at_ms=NOW_MS, source="test", actor="ann"
     )
@@ -719,10 +730,7 @@ def test_no_pod_is_evicted_for_one_that_needs_no_room(
     desk.settle()
     stored = store.read.decision(1)
     assert stored.served is not None
-    assert (stored.served.answer, stored.served.failure) == (
-        CallAnswer.NONE,
-        "the pod is bound, or being deleted",
-    )
+    assert (stored.served.answer, stored.served.failure) == (CallAnswer.NONE, told)
     found = {obj.metadata.name: obj for obj in store.state.load("default").objects}
     assert (found["w0"], "low-2" in found) == (pod, True)
     in_order(store, decisions=1)

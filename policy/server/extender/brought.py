@@ -80,11 +80,11 @@ def victims_brought(
     return [
         ("Pod", key, pod)
         for key, pod in read.items()
-        if isinstance(pod, Pod) and not _is_past(pod, snapshot.pod(key))
+        if isinstance(pod, Pod) and not is_past(pod, snapshot.pod(key))
     ]
 
 
-def _is_past(sent: Pod, known: Pod | None) -> bool:
+def is_past(sent: Pod, known: Pod | None) -> bool:
     """Has the state a later pod of that name, or the same one when it had ended?"""
     if known is None:
         return False
@@ -158,7 +158,8 @@ def _read(content: bytes, snapshot: Snapshot) -> Pod | str:
     """The pod as the API server has it, or what is wrong with it."""
     try:
         value = folded(msgspec.json.decode(content), Pod)
-        read = read_dicts([{**value, "kind": "Pod", "apiVersion": "v1"}])
+        # A later API server may accept what is refused in manifests, such as another operator.
+        read = read_dicts([{**value, "kind": "Pod", "apiVersion": "v1"}], admission=False)
         known = snapshot.priority_classes.values()
         pods = list(_pods(resolve(read.objects, known_classes=known, places=read.places)))
     except UnicodeDecodeError:

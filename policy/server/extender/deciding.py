@@ -30,6 +30,7 @@ from policy.scheduling.effects import changes_of
 from policy.scheduling.state import Contended, Proposal, State, StateMoved, StateTracker
 from policy.server.extender.brought import (
     BodyNeeded,
+    is_past,
     preemptor_brought,
     victims_brought,
     victims_otherwise,
@@ -282,12 +283,13 @@ class Decider:
         request = attempt.question.request
         pods, new_uid = preemptor_brought(snapshot, request)
         known = snapshot.pod(request.key)
+        past = any(isinstance(sent, Pod) and is_past(sent, known) for _, _, sent in pods)
         attempt.gone = ""
         if known is not None and known.metadata.uid == request.uid and _needs_no_room(known):
             attempt.gone = PLACED
         # Who has left is known to the record, which is asked when the decision is written: to ask
         # it here would hold up the next one, and pods come back hardly ever.
-        elif (request.key, new_uid) in self._left:
+        elif past or (request.key, new_uid) in self._left:
             attempt.gone = GONE
         attempt.new_uid = None if attempt.gone else new_uid
         placed = known is not None and bool(known.spec.node_name)
@@ -360,7 +362,8 @@ class Decider:
         def on(taken: Sequence[Change], offer: Sequence[OfferedNode] = request.offer) -> _Decided:
             base = state.supposing(taken).at(now_ms, history=history)
             decision = decide(base.snapshot, rules, request.key, offer=offer, by_class=True)
-            return _Decided(base=base, decision=decision, taken=taken, behind=_behind(decision))
+            behind = _behind(decision, base.snapshot)
+            return _Decided(base=base, decision=decision, taken=taken, behind=behind)
 
         taken = self._preemptor(attempt, state.snapshot)
         # Mostly the state has all victims, which to look at first would take as long as some of the
@@ -534,23 +537,24 @@ def _needs_no_room(known: Pod) -> bool:
     return bool(known.spec.node_name or known.metadata.deletion_timestamp)
 
 
-def _behind(decision: Decision) -> bool:
+def _behind(decision: Decision, snapshot: Snapshot) -> bool:
     """Was the pod refused for what the scheduler, by its call, has seen change already?
 
     It offers no candidates for a pod that waits for victims to leave, and none that it does not
-    know.
+    know. A state without any namespaces is not one that will have them in a moment.
     """
     if decision.outcome is Outcome.PREEMPT:
         return False
-    return bool(decision.trace.waits_for) or _names_unknown(decision)
+    awaited = _UNKNOWN if snapshot.namespace_labels else _UNKNOWN - {messages.UNKNOWN_NAMESPACE}
+    return bool(decision.trace.waits_for) or _names_unknown(decision, awaited)
 
 
 def _misses_victims(decision: Decision) -> bool:
     """May it be another one where the state has all the victims that were offered?"""
-    return decision.outcome is not Outcome.PREEMPT or _names_unknown(decision)
+    return decision.outcome is not Outcome.PREEMPT or _names_unknown(decision, _UNKNOWN)
 
 
-def _names_unknown(decision: Decision) -> bool:
-    """Was a candidate left out because the state does not have its node, or one of its victims?"""
+def _names_unknown(decision: Decision, reasons: frozenset[str]) -> bool:
+    """Was a candidate left out for one of these reasons, of `_UNKNOWN`?"""
     statuses = decision.trace.dry_run_statuses.statuses
-    return any(not _UNKNOWN.isdisjoint(status.reasons) for status in statuses)
+    return any(not reasons.isdisjoint(status.reasons) for status in statuses)

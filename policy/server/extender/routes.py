@@ -77,7 +77,7 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
 
 
 class Refusals:
-    """Says in the log why calls are refused, each reason once a minute.
+    """Says in the log why calls are refused or not judged, each reason once a minute.
 
     A scheduler that may ignore its extender says nothing of it, unless its log is verbose.
     """
@@ -85,14 +85,16 @@ class Refusals:
     def __init__(self) -> None:
         self._said: dict[str, float] = {}  #: by text, on the monotonic clock
 
-    def say(self, failure: Failure) -> None:
+    def say(self, message: str) -> None:
         now = time.monotonic()
         self._said = {text: at for text, at in self._said.items() if now - at < _SAID_SECONDS}
-        if failure.message in self._said or len(self._said) == _SAID_MOST:
+        if message in self._said or len(self._said) == _SAID_MOST:
             return
-        self._said[failure.message] = now
-        told = "a scheduler's call is refused with status %d: %s"
-        log.warning(told, failure.status, failure.message)
+        self._said[message] = now
+        log.warning("%s", message)
+
+    def refused(self, failure: Failure) -> None:
+        self.say(f"a scheduler's call is refused with status {failure.status}: {failure.message}")
 
 
 class ExtenderEndpoint:
@@ -115,7 +117,7 @@ class ExtenderEndpoint:
             with self._room.share() as take:
                 return await self._answered(request, take)
         except Failure as exc:
-            self._refusals.say(exc)
+            self._refusals.refused(exc)
             raise
 
     async def _answered(self, request: Request, take: Callable[[int], None]) -> Response:
@@ -155,7 +157,7 @@ class ExtenderEndpoint:
                 " `urlPrefix` that ends in /extender or /extender/ENVIRONMENT",
             )
         except Failure as exc:
-            self._refusals.say(exc)
+            self._refusals.refused(exc)
             raise
 
     def _caller(self, request: Request) -> Principal:
@@ -229,7 +231,21 @@ class ExtenderEndpoint:
                 raise Failure(503, "unavailable", _IN_DOUBT) from None
             # In shadow mode that is the answer in either case.
             way_out = OnFailure.PASS_THROUGH
+        except (wire.BadRequest, Failure) as exc:
+            if enforce:
+                raise
+            return self._unjudged(call, exc)
         return await self._way_out(call, body, reason, text, way_out, doubtful=doubtful)
+
+    def _unjudged(self, call: Call, why: wire.BadRequest | Failure) -> tuple[bytes, str]:
+        """The answer of shadow mode to a call that is in no record, and would not be later either.
+
+        Its pod cannot be read, there are no rules, or the service failed: the scheduler goes on as
+        it would without the service.
+        """
+        self._service.metrics.unrecorded.inc()
+        self._refusals.say(f"the call for `{call.request.key}` is in no record: {why}")
+        return call.request.as_offered(), OnFailure.PASS_THROUGH.value
 
     async def _way_out(
         self,
