@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from policy.audit.inputs import ReplayVerdict
@@ -12,10 +13,16 @@ from policy.audit.replay import replay_all
 from policy.decision.model import Decision
 from policy.manifests import from_dicts
 from policy.rules import RuleSet
-from policy.server.extender.deciding import Held
+from policy.server.extender.brought import BodyNeeded
+from policy.server.extender.call import PreemptCall
+from policy.server.extender.deciding import Decider, Held, NotDecidable
+from policy.server.extender.desk import _question
+from policy.server.extender.wire import read_preempt
 from policy.store import Store
+from policy.store.model.decisions import CallMode
 from tests.support.answered import HIGH, SECOND, asked, item, pod
 from tests.support.builders import NOW_MS
+from tests.support.recording import recorded, recorder_of
 
 
 def labelled(found: dict[str, Any], **labels: str) -> dict[str, Any]:
@@ -120,3 +127,37 @@ def test_a_state_without_namespaces_is_not_waited_for(store: Store) -> None:
     store.record.import_objects("default", objects, at_ms=NOW_MS + SECOND, source="t")
     unknown = "the namespace of a victim is not in the recorded state"
     assert told(decided(store, A, B, patience=60)) == (None, {"n1": unknown, "n2": unknown})
+
+
+def test_objects_are_asked_for_where_a_node_may_be_answered(store: Store) -> None:
+    """Before the decision where the one before named a node, else after it, if it names one."""
+    fill(store, A, B)
+    never = pod("never", 9)
+    never["spec"]["preemptionPolicy"] = "Never"
+    offered = {"n1": {"Pods": [A], "NumPDBViolations": 0}}
+    made: list[str] = []
+
+    def put(preemptor: dict[str, Any], *, whole: bool) -> bool:
+        """Is it decided?"""
+        body = msgspec.json.encode({"Pod": preemptor, "NodeNameToVictims": offered})
+        call = PreemptCall(
+            request=read_preempt(body),
+            mode=CallMode.SHADOW,
+            caller="",
+            arrived_ms=NOW_MS,
+            seconds=60,
+            body=body if whole else b"",
+        )
+        found = decider.decide(_question(call))
+        if isinstance(found, NotDecidable):
+            assert isinstance(found.reason, BodyNeeded)
+            return False
+        made.append(recorded(found).decision.outcome.value)
+        return True
+
+    with recorder_of(store) as recorder:
+        decider = Decider(store, "prod", clock=lambda: NOW_MS, recorder=recorder)
+        asked_for = [put(HIGH, whole=False), put(HIGH, whole=True), put(never, whole=False)]
+        asked_for += [put(never, whole=True), put(never, whole=False), put(HIGH, whole=False)]
+    assert asked_for == [False, True, False, True, True, False]
+    assert made == ["preempt", "not-eligible", "not-eligible"]

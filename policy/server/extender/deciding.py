@@ -152,6 +152,8 @@ class Decider:
         self._returned: dict[str, tuple[str, Pod | None]] = {}
         #: how many of the next questions are asked first whether the state has their victims
         self._look_first = 0
+        #: is a question whose victims are to be compared asked for them before it is decided?
+        self._compare_first = True
         #: pods that were asked for when they had left, newest last
         self._left: dict[tuple[str, str | None], None] = {}
 
@@ -354,7 +356,7 @@ class Decider:
         """The decision on a state, with what the request knows better. Raises DecisionError."""
         question, request = attempt.question, attempt.question.request
         compares = request.full and _reads_more_than_priorities(rules)
-        if compares and not question.body:
+        if compares and self._compare_first and not question.body:
             raise BodyNeeded  # before a decision is made in vain
         now_ms = self._clock()
         history = self._journal.history(rules, now_ms=now_ms, under_way=self._under_way)
@@ -377,8 +379,14 @@ class Decider:
             if victims:
                 found = on([*taken, *victims])
         node = found.decision.node
-        if not compares or node is None:
+        if not compares:
             return found
+        # Most questions are like the one before: a burst of pods that rules let preempt, or not.
+        self._compare_first = node is not None
+        if node is None:
+            return found
+        if not question.body:
+            raise BodyNeeded
         # INVARIANT: victims that are answered are allowed as the state has them, and as the request
         # does: either of them may be the older one, so neither replaces the other.
         before, allowed = found.base.snapshot, found.decision.candidates.nodes
@@ -550,7 +558,12 @@ def _behind(decision: Decision, snapshot: Snapshot) -> bool:
 
 
 def _misses_victims(decision: Decision) -> bool:
-    """May it be another one where the state has all the victims that were offered?"""
+    """May it be another one where the state has all the victims that were offered?
+
+    That a pod may not preempt says nothing of them, unless it waits for others to leave.
+    """
+    if decision.outcome is Outcome.NOT_ELIGIBLE and not decision.trace.waits_for:
+        return False
     return decision.outcome is not Outcome.PREEMPT or _names_unknown(decision, _UNKNOWN)
 
 

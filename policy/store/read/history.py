@@ -90,13 +90,14 @@ def figures(
     if before is not None:
         values |= {"decision_id": before.decision_id, "base_revision": before.base_revision}
     found: FiguresByNeed = {history_key(*need): {} for need in ordered}
-    for row in connection.execute(_statement(ordered, past=before is not None), values):
-        function, window = ordered[row.need]
-        figure = row.figure
+    parts = [(function, found[history_key(function, window)]) for function, window in ordered]
+    rows = connection.execute(_statement(ordered, past=before is not None), values).all()
+    for need, namespace, owner, pod, figure in rows:
+        function, into = parts[need]
         if function == "secondsSinceLastPreempted":
             figure = (now_ms - figure) // 1000
-        into, join = found[history_key(function, window)], joining(function)
-        for key in _keys(row):
+        join = joining(function)
+        for key in _keys(namespace, owner, pod):
             known = into.get(key)
             into[key] = figure if known is None else join(known, figure)
     return found
@@ -117,17 +118,17 @@ def _statement(needs: tuple[Need, ...], *, past: bool) -> CompoundSelect[Any]:
     return union_all(*parts)
 
 
-def _keys(row: Any) -> tuple[str, ...]:
+def _keys(namespace: str | None, owner: str | None, pod: str | None) -> tuple[str, ...]:
     """What a figure is about: a namespace, or a workload and its owner's bare name.
 
     The bare name stands for all namespaces together.
     """
-    namespace = row.namespace or row.pod.partition("/")[0]
-    if row.owner is None:
+    namespace = namespace or (pod or "").partition("/")[0]
+    if owner is None:
         return (namespace,)
-    if row.owner:
-        return (f"{namespace}/{row.owner}", row.owner)
-    return (workload_key(row.pod, ""),)
+    if owner:
+        return (f"{namespace}/{owner}", owner)
+    return (workload_key(pod or "", ""),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,13 +217,16 @@ def _lost(asked: _Asked) -> Select[Any]:
 
 
 def _caused(asked: _Asked) -> Select[Any]:
-    d = DECISIONS.c
+    """Found by their victims: other decisions are many times as many, and may have none."""
+    v, d = VICTIMS.c, DECISIONS.c
     return (
-        _row(asked, namespace=d.preemptor_namespace, figure=func.count())
+        _row(asked, namespace=d.preemptor_namespace, figure=func.count(d.id.distinct()))
+        .select_from(VICTIMS)
+        .join(DECISIONS, d.id == v.decision_id)
         .where(
-            d.cluster_id == _cluster(),
-            *asked.since(d.now_ms),
-            *asked.earlier(d.id, "decision_id"),
+            v.cluster_id == _cluster(),
+            *asked.since(v.now_ms),
+            *asked.earlier(v.decision_id, "decision_id"),
             d.outcome == "preempt",
             ~d.hypothetical,
             # A scheduler that was answered otherwise, as in shadow mode, did something else.
