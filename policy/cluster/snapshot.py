@@ -155,6 +155,11 @@ class OnNodes:
         return not np.count_nonzero(self.node[others] != NOWHERE)
 
 
+def _labels(namespaces: Mapping[str, ClusterObject]) -> dict[str, Mapping[str, str]]:
+    found = (n for n in namespaces.values() if isinstance(n, Namespace))
+    return {n.metadata.name: n.metadata.labels or {} for n in found}
+
+
 def _holds_for(known: tuple[object, ...], inputs: tuple[object, ...]) -> bool:
     return len(inputs) == len(known) and all(map(_same, inputs, known))
 
@@ -462,11 +467,11 @@ class Snapshot:
             )
         )
 
-    @cached_property
+    @property
     def namespace_labels(self) -> Mapping[str, Mapping[str, str]]:
         """Labels of every namespace that the cluster names."""
-        found = self.of_kind("Namespace").values()
-        return {n.metadata.name: n.metadata.labels or {} for n in found if isinstance(n, Namespace)}
+        namespaces = self.of_kind("Namespace")
+        return self.remembered("namespace-labels", (namespaces,), lambda: _labels(namespaces))
 
     @cached_property
     def priority_classes(self) -> Mapping[str, PriorityClass]:
