@@ -48,18 +48,30 @@ def test_prune_removes_what_the_file_lacks(policy: Policy, dump: Path, database_
     assert done.out.splitlines()[1:] == ["Pod,0,0,1,3"]
 
 
-@pytest.mark.parametrize("name", [".", ".."])
-def test_a_cluster_that_no_address_can_name_is_refused(
-    policy: Policy, dump: Path, database_url: str, name: str
+_FOLDER = (
+    " cannot have the name `{name}`\n"
+    "  help: it means a folder in addresses, and clients leave it out of them\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        (".", _FOLDER),
+        ("..", _FOLDER),
+        (" ", " needs a name\n"),
+        (254 * "x", " cannot have a name of 254 characters\n  help: give it one of at most 253\n"),
+    ],
+)
+def test_what_no_address_can_name_is_refused(
+    policy: Policy, dump: Path, database_url: str, name: str, told: str
 ) -> None:
-    """Clients leave such a part out of addresses; nothing is imported, and no environment made."""
+    """Nothing is imported, and no environment made."""
     imported = policy("import", dump, "--cluster", name, "--db", database_url)
     policy("import", dump, "--db", database_url)
     created = policy("env", "create", name, "--db", database_url)
-    advice = "it means a folder in addresses, and clients leave it out of them"
     assert [(done.status, done.out, done.err) for done in (imported, created)] == [
-        (1, "", f"{what} cannot have the name `{name}`\n  help: {advice}\n")
-        for what in ("a cluster", "an environment")
+        (1, "", what + told.format(name=name)) for what in ("a cluster", "an environment")
     ]
 
 

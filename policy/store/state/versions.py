@@ -89,10 +89,17 @@ _HEAD: Final = (
 _MAKE: Final = f"INSERT INTO {CLUSTERS.name} (name) VALUES (?) ON CONFLICT DO NOTHING"
 
 
+LONGEST_NAME: Final = 253
+"""Characters, as in names of most objects of the API."""
+
+
 def require_name(what: str, name: str) -> None:
     """Refuse what cannot be a name. Raises InvalidValue."""
-    if not name:
+    if not name.strip():
         raise InvalidValue(f"{what} needs a name")
+    if len(name) > LONGEST_NAME:
+        told = f"{what} cannot have a name of {len(name)} characters"
+        raise InvalidValue(told, help=f"give it one of at most {LONGEST_NAME}")
     if name in (".", ".."):
         raise InvalidValue(
             f"{what} cannot have the name `{name}`",
