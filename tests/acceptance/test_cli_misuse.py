@@ -74,6 +74,15 @@ def test_an_option_that_would_mean_nothing(policy: Policy, line: str, message: s
     assert (done.status, told) == (2, [f"Error: {message}"])
 
 
+@pytest.mark.parametrize("group", [(), ("rules",)])
+def test_a_group_without_a_command_says_which_there_are(
+    policy: Policy, group: tuple[str, ...]
+) -> None:
+    done = policy(*group)
+    assert (done.status, done.out) == (2, "")
+    assert done.err == policy(*group, "--help").out
+
+
 @pytest.mark.parametrize(
     "command", ["decisions", "groups", "batch sessions", "observed", "who a", "report observed"]
 )
