@@ -250,7 +250,12 @@ def test_it_is_made_again_on_request(viewer: Reading) -> None:
             " (`policy batch run --rules` takes them, `policy rules show` prints them with every"
             " default; `policy rules list` shows which is which).",
         ),
-        ("none", "there is no shipped rule set `none`."),
+        (
+            "none",
+            "there is no shipped rule set `none` (give the name of a shipped rule set, or the"
+            " digest of one).",
+        ),
+        ("kube-1.3x", "there is no shipped rule set `kube-1.3x` (did you mean `kube-1.36`?)."),
     ],
 )
 def test_other_rules_are_asked_by_a_form(viewer: Reading, rules: str, line: str) -> None:
