@@ -272,6 +272,9 @@ def _not_utf8(text: bytes) -> options.Misused:
 def _say_usage(error: click.UsageError) -> None:
     """As click words it, with the help apart."""
     ctx = error.ctx
+    if ctx is not None and error.message == ctx.get_help():  # a group without a command
+        output.block(error.message, err=True)
+        return
     if ctx is not None:
         output.block(ctx.get_usage(), err=True)
         if ctx.command.get_help_option(ctx) is not None:

@@ -74,11 +74,13 @@ def _print(found: Avoidable, preemptor: str) -> None:
         output.line()
         output.line(sentence)
     if found.alternatives:
+        from policy.audit.compare import duration
+
         rows = [
             {
                 "node": one.node,
                 "would have left": one.victims,
-                "run time lost": f"{one.run_seconds} s",
+                "run time lost": duration(one.run_seconds),
                 "pdb violations": one.pdb_violations,
                 "highest priority": one.highest_priority,
                 "lost by": one.eliminated_by,
@@ -121,9 +123,11 @@ def _instead(one: Counterfactual, preemptor: str) -> str:
 
 
 def _taken(cost: Cost) -> str:
+    from policy.audit.compare import duration
+
     if not cost.victims:
         return f"no pod on {cost.node}"
-    text = f"{', '.join(cost.victims)} on {cost.node} ({cost.run_seconds} s of run time"
+    text = f"{', '.join(cost.victims)} on {cost.node} ({duration(cost.run_seconds)} of run time"
     if cost.pdb_violations:
         text += f", {output.number(cost.pdb_violations, 'violated budget')}"
     return f"{text})"

@@ -35,6 +35,13 @@ def batch_rules(_: click.Context, __: click.Parameter, typed: str) -> list[Compl
     return [CompletionItem(typed, type="file"), *_matching(shipped_names(BATCH_RULES), typed)]
 
 
+def all_rules(ctx: click.Context, param: click.Parameter, typed: str) -> list[CompletionItem]:
+    """Shipped rules of both kinds, and files."""
+    from policy.rules.files import BATCH_RULES, shipped_names
+
+    return [*rules(ctx, param, typed), *_matching(shipped_names(BATCH_RULES), typed)]
+
+
 def files(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
     return [CompletionItem(typed, type="file")]
 

@@ -259,7 +259,7 @@ def _quoted(name: str) -> str:
 
 @group.command("activate")
 @_NAME
-@click.argument("rules", metavar="RULES", shell_complete=options.proposing("rules"))
+@click.argument("rules", metavar="RULES", shell_complete=options.proposing("all_rules"))
 @click.option(
     "--require-proof",
     "required",

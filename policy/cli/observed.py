@@ -199,7 +199,7 @@ def other_rules(store: Store, clusters: Collection[str], source: str | None) -> 
 
 def _no_other_rules(clusters: Collection[str], active: Sequence[EnvironmentRow]) -> str:
     if not clusters:
-        return "no preemption was found that says of which cluster the environment is meant"
+        return "no preemption was found, so no cluster says whose active rules to compare with"
     of = f"{'clusters' if len(clusters) > 1 else 'cluster'} {session.listed(sorted(clusters))}"
     if not active:
         return f"no environment of {of} has active rules"

@@ -300,7 +300,7 @@ def instant(_: click.Context, param: click.Parameter, text: str | None) -> datet
         raise click.BadParameter(str(exc), param=param) from None
     read = times.to_text(times.from_datetime(found.at))
     if found.relative:
-        output.say(f"`{text}` is read as {read} (UTC, by the clock)")
+        output.say(f"`{text}` is read as {read} (UTC)")
     if found.zone:
         output.say(
             f"`{text}` is read as {read} (in {found.zone};"

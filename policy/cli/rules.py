@@ -244,8 +244,8 @@ def test(targets: tuple[str, ...], form: str) -> int:
 
 
 @group.command("diff")
-@click.argument("old", metavar="OLD", shell_complete=options.proposing("rules"))
-@click.argument("new", metavar="NEW", shell_complete=options.proposing("rules"))
+@click.argument("old", metavar="OLD", shell_complete=options.proposing("all_rules"))
+@click.argument("new", metavar="NEW", shell_complete=options.proposing("all_rules"))
 @rule_files.rules_root_option
 @options.db_option
 @options.output_option

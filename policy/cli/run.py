@@ -118,6 +118,7 @@ def command(
 
     clock = session.deciding_at(now)
     outcomes: Counter[str] = Counter()
+    made: Counter[type] = Counter()
     with session.open_store(db, write=not dry_run) as store:
         chosen = env.chosen(store, environment=environment, cluster=cluster, rules=rules)
         rule_set = chosen.rules
@@ -134,7 +135,7 @@ def command(
                 paranoid=paranoid,
             )
             steps = watching(cycle, interval=interval, name=scheduler)
-            _print_as_they_come(_counted(steps, outcomes), form)
+            _print_as_they_come(_counted(steps, outcomes, made), form)
         elif settle:
             start = clock()
             virtual = VirtualClock(start)
@@ -149,7 +150,7 @@ def command(
             )
             _say_left_out(cycle.state.snapshot, scheduler)
             settler = Settler(cycle, rule_set, virtual, name=scheduler, max_cycles=max_cycles)
-            _print(_counted(settler, outcomes), form)
+            _print(_counted(settler, outcomes, made), form)
             output.say(_settled(settler.result, since_ms=start))
         else:
             cycle = Scheduler(
@@ -163,10 +164,10 @@ def command(
             )
             session.tell_of_projections(rule_set, cycle.state.snapshot)
             _say_left_out(cycle.state.snapshot, scheduler)
-            _print(_counted(cycle.run(scheduler=scheduler), outcomes), form)
+            _print(_counted(cycle.run(scheduler=scheduler), outcomes, made), form)
     told = ", ".join(f"{n} {outcome}" for outcome, n in sorted(outcomes.items()))
-    done = "decided, nothing recorded (--dry-run)" if dry_run else "decided and recorded"
-    output.say(f"{output.number(outcomes.total(), 'pod')} {done}" + (f": {told}" if told else ""))
+    done = "made, nothing recorded (--dry-run)" if dry_run else "made and recorded"
+    output.say(f"{_number(made)} {done}" + (f": {told}" if told else ""))
     return Exit.UNDECIDED if outcomes["error"] else Exit.OK
 
 
@@ -189,14 +190,29 @@ def _settled(result: Settled, *, since_ms: int) -> str:
     return f"{end} after {cycles} and {passed} s of virtual time; still waiting: {waiting}"
 
 
-def _counted(steps: Iterable[Step | GroupStep], outcomes: Counter[str]) -> Iterator[dict[str, Any]]:
-    """The lines of the list, counting outcomes on the way."""
+def _number(made: Counter[type]) -> str:
+    """`2 decisions and 1 cycle of a pod group`: a pod that was tried again counts again."""
+    from policy.scheduling.cycle import GroupStep, Step
+
+    groups = made[GroupStep]
+    cycles = f"{groups} cycles of pod groups" if groups > 1 else "1 cycle of a pod group"
+    decisions = output.number(made[Step], "decision")
+    if not groups:
+        return decisions
+    return f"{decisions} and {cycles}" if made[Step] else cycles
+
+
+def _counted(
+    steps: Iterable[Step | GroupStep], outcomes: Counter[str], made: Counter[type]
+) -> Iterator[dict[str, Any]]:
+    """The lines of the list, counting outcomes and what they are of on the way."""
     from policy.cli import groups_view
     from policy.cli.view import step_summary
     from policy.scheduling.cycle import GroupStep
 
     for step in steps:
         outcomes[step.decision.outcome.value] += 1
+        made[type(step)] += 1
         if isinstance(step, GroupStep):
             yield groups_view.step_summary(step)
         else:

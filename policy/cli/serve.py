@@ -67,7 +67,8 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=click.Path(dir_okay=False, path_type=Path),
     envvar="POLICY_TOKENS",
     show_envvar=True,
-    help="Tokens that `policy token create` made. Without it: loopback only, and no questions.",
+    help="Tokens that `policy token create` made. Without it: loopback only, and each caller is an"
+    " admin.",
 )
 @options.token_uses_option
 @click.option(

@@ -423,6 +423,8 @@ def test_what_is_no_workload_is_refused(policy: Policy, evicted: str, name: str)
 
 def test_what_would_have_avoided_it_is_decided_again(policy: Policy, evicted: str) -> None:
     """The nodes that lost, the smallest change of each kind, each rule and environment alone."""
+    told = policy("avoidable", "1", "--db", evicted).out.splitlines()
+    assert told[1] == "decision 1 took shop/web-1 on n1 (14 h of run time)"
     done = policy("avoidable", "1", "--db", evicted, "-o", "json")
     found = json.loads(done.out)
     assert [(a["node"], a["victims"], a["eliminated_by"]) for a in found["alternatives"]] == [

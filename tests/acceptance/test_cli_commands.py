@@ -66,7 +66,7 @@ def test_run_decides_in_queue_order(policy: Policy, dump: Path, database_url: st
     done = policy("run", "--now", NOW, "--db", database_url, "-o", "json")
     found = [(d["id"], d["preemptor"], d["outcome"], d["node"]) for d in json.loads(done.out)]
     assert found == [(1, "shop/high", "preempt", "n1"), (2, "shop/low", "preempt", "n1")]
-    assert done.err == "2 pods decided and recorded: 2 preempt\n"
+    assert done.err == "2 decisions made and recorded: 2 preempt\n"
     query = "SELECT pod FROM victims WHERE decision_id = 2 AND evicted"
     assert policy(
         "sql", "--trust-connection", query, "--db", database_url, "-o", "csv"

@@ -10,6 +10,7 @@ import pytest
 
 from policy.cli import output, streams
 from policy.cli.app import run
+from policy.cli.docs import commands
 from policy.store import Store
 from tests.acceptance.commands import Policy
 from tests.support.builders import NOW_MS, a_node, objects
@@ -72,6 +73,15 @@ def test_an_option_that_would_mean_nothing(policy: Policy, line: str, message: s
     done = policy(*(word.replace("~", " ") for word in line.split()))
     told = [line for line in done.err.splitlines() if line.startswith("Error: ")]
     assert (done.status, told) == (2, [f"Error: {message}"])
+
+
+@pytest.mark.parametrize("group", [(), ("rules",)])
+def test_a_group_without_a_command_says_which_there_are(
+    policy: Policy, group: tuple[str, ...]
+) -> None:
+    done = policy(*group)
+    assert (done.status, done.out) == (2, "")
+    assert done.err == policy(*group, "--help").out
 
 
 @pytest.mark.parametrize(
@@ -194,6 +204,9 @@ def test_lists_name_their_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("policy run --rules kube-1.1", ["file,kube-1.1", "plain,kube-1.14"]),
         ("policy batch run --rules batch", ["file,batch", "plain,batch-safe"]),
+        ("policy rules show protected", ["file,protected", "plain,protected"]),
+        ("policy rules show batch", ["file,batch", "plain,batch-safe"]),
+        ("policy env activate prod volcano-", ["file,volcano-", "plain,volcano-capacity"]),
         ("policy run --env ", ["plain,prod"]),
         ("policy env show p", ["plain,prod"]),
         ("policy decisions --cluster ", ["plain,default"]),
@@ -223,3 +236,11 @@ def test_a_shell_gets_proposals(
     capsys.readouterr()
     assert run([]) == 0
     assert capsys.readouterr().out.split() == proposed
+
+
+def test_a_shell_can_ask_about_every_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What proposes is named by a text: a wrong one would be a traceback in a prompt."""
+    monkeypatch.chdir(tmp_path)
+    for ctx, command in commands():
+        for parameter in command.params:
+            parameter.shell_complete(ctx, "k")

@@ -39,6 +39,14 @@ def db(policy: Policy, tmp_path: Path) -> tuple[str, str]:
     return own
 
 
+def test_a_run_tells_cycles_of_groups_from_decisions(policy: Policy, db: tuple[str, str]) -> None:
+    """What is tried again is another cycle, and no other group or pod."""
+    done = policy("run", "--settle", "--dry-run", *db, "--rules", "kube-1.36-groups", "--now", NOW)
+    assert done.err.splitlines()[-1] == (
+        "2 cycles of pod groups made, nothing recorded (--dry-run): 1 preempting, 1 scheduled"
+    )
+
+
 def test_cycles_are_listed(policy: Policy, db: tuple[str, str]) -> None:
     """By group, outcome and time; the id is what other commands take."""
     line = {

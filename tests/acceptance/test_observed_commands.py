@@ -270,7 +270,7 @@ def test_rules_to_compare_with_have_to_be_one(policy: Policy) -> None:
     ] == [
         "no environment of cluster `single` has active rules",
         "several environments of cluster `single` have active rules: `a`, `b`",
-        "no preemption was found that says of which cluster the environment is meant",
+        "no preemption was found, so no cluster says whose active rules to compare with",
     ]
 
 

@@ -71,6 +71,7 @@ def db(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> str:
         a_pod("shop/small", "1", 2, node="n0"),
         a_pod("shop/waits", "500m", 3, nominated="n0"),
         a_pod("shop/high", "2", 9),
+        a_pod("shop/tiny", "0", 9),
     ]
     pods[2]["status"]["startTime"] = None  # of the victim
     with Store.open(path) as store:
@@ -249,7 +250,12 @@ def test_it_is_made_again_on_request(viewer: Reading) -> None:
             " (`policy batch run --rules` takes them, `policy rules show` prints them with every"
             " default; `policy rules list` shows which is which).",
         ),
-        ("none", "there is no shipped rule set `none`."),
+        (
+            "none",
+            "there is no shipped rule set `none` (give the name of a shipped rule set, or the"
+            " digest of one).",
+        ),
+        ("kube-1.3x", "there is no shipped rule set `kube-1.3x` (did you mean `kube-1.36`?)."),
     ],
 )
 def test_other_rules_are_asked_by_a_form(viewer: Reading, rules: str, line: str) -> None:
@@ -372,3 +378,15 @@ def test_both_numbers_lead_whoever_sees_everything_to_it(
         assert said == f"there is no decision `{number}`"
     said = viewer.document(str(own + 1), status=404)["detail"]
     assert said == f"there is no decision `{own + 1}`"
+
+
+def test_nodes_that_pass_are_not_said_to_fail(viewer: Reading, db: str) -> None:
+    """Where the pod fits, the filters let nodes pass."""
+    made = json.loads(by_command(db, "preempt", "shop/tiny", "-o", "json"))
+    assert viewer.section(str(made["id"]), "filters").splitlines() == [
+        "What the filters said",
+        "Phase filter: as the nodes are, before any pod leaves; candidates are among those that"
+        " fail. Phase dry-run: nodes that preemption would not help.",
+        "Nodes | Phase | Filter | Reasons",
+        "1 | filter | | every filter passes",
+    ]

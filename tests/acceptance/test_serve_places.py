@@ -416,7 +416,7 @@ def test_a_saved_query_runs_again(service: Serving, tokens: dict[str, str], name
 
 def test_parameters_of_a_saved_query_count(service: Serving, tokens: dict[str, str]) -> None:
     """`limit` says that there are more; what is none is refused in words."""
-    query = {"saved": "most-preempted-workloads", "p.limit": "1"}
+    query = {"saved": "who-preempts-whom", "p.limit": "1"}
     assert "1 row; there are more." in words(got(service, tokens["viewer"], "/sql", **query))
     wrong = {"saved": "outcomes", "p.since": "someday"}
     assert "`since`: " in words(got(service, tokens["viewer"], "/sql", **wrong))
@@ -432,7 +432,7 @@ def test_times_are_typed_as_everywhere(
     service: Serving, tokens: dict[str, str], since: str, found: str
 ) -> None:
     """Before now, by the service's clock, as on the command line and on other pages."""
-    query = {"saved": "most-preempted-workloads", "p.since": since}
+    query = {"saved": "who-preempts-whom", "p.since": since}
     page = got(service, tokens["viewer"], "/sql", **query)
     assert f"{found}. Download" in words(page)
     assert f'name="p.since" value="{since}"' in page.text

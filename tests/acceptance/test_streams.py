@@ -53,7 +53,7 @@ def test_a_reader_that_leaves_does_not_decide_what_is_decided(folder: Path, form
     """`policy run | head -1` decides and records every pod, says so, and ends with status 0."""
     done = shell(folder, f"policy run -o {form} | head -1; exit ${{PIPESTATUS[0]}}")
     assert (done.returncode, decisions(folder), len(done.stdout.splitlines())) == (0, PODS + 2, 1)
-    assert done.stderr.startswith(f"{PODS + 2} pods decided and recorded")
+    assert done.stderr.startswith(f"{PODS + 2} decisions made and recorded")
 
 
 def test_sessions_go_on_without_a_reader(folder: Path) -> None:

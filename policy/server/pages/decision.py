@@ -103,11 +103,9 @@ def _answer(ask: Callable[[], Any]) -> dict[str, Any]:
     """What was found, or in words why it is not known."""
     try:
         return {"found": ask(), "problem": ""}
-    except (Failure, InvalidValue) as exc:
+    except (Failure, InvalidValue, NotFound) as exc:
         hint = f" ({exc.help})" if exc.help else ""
         return {"found": None, "problem": f"{exc.message}{hint}"}
-    except NotFound as exc:
-        return {"found": None, "problem": exc.message}
     except RulesError as exc:
         problem = f"these rules cannot be used: {str(exc).partition(chr(10))[0]}"
         return {"found": None, "problem": problem}

@@ -1,4 +1,4 @@
--- Workloads that are hit again and again: evictions, by how many namespaces, on which days.
+-- Workloads that are hit again and again, without pods that have no owner: evictions, by how many namespaces, on which days.
 WITH span AS MATERIALIZED ($span(eviction_totals)),
 ends AS MATERIALIZED ( -- out of the parts of days
     SELECT n.id AS workload_id, v.preemptor_namespace, v.now_ms / 86400000 AS day, v.run_seconds
@@ -51,6 +51,7 @@ worst AS (
     FROM sums s
     JOIN evicted_workloads n ON n.id = s.workload_id
     JOIN span k ON k.cluster_id = n.cluster_id
+    WHERE n.owner <> '' -- all pods of a namespace that have no owner
     -- Cut in the order in which it is shown: with a lower limit the first ones stay.
     ORDER BY s.evictions DESC, k.cluster, n.namespace, n.owner
     LIMIT :limit

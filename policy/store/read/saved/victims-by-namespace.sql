@@ -1,4 +1,4 @@
--- What each namespace lost by preemption: pods, of how many workloads, run time, violated budgets.
+-- What each namespace lost by preemption: pods, of how many workloads (those without an owner are of none), run time, violated budgets.
 WITH span AS MATERIALIZED ($span(eviction_totals)),
 whole AS (
     SELECT t.workload_id, sum(t.evictions) AS evictions, sum(t.run_seconds) AS run_seconds,
@@ -33,7 +33,7 @@ lost AS (
           AND now_ms >= $behind_ms AND now_ms >= $first_ms AND now_ms < :until
 )
 SELECT namespace AS victim_namespace, CAST(sum(evictions) AS BIGINT) AS evictions,
-       count(DISTINCT owner) AS workloads, CAST(sum(run_seconds) AS BIGINT) AS run_seconds_lost,
+       count(DISTINCT nullif(owner, '')) AS workloads, CAST(sum(run_seconds) AS BIGINT) AS run_seconds_lost,
        CAST(sum(pdb_violations) AS BIGINT) AS pdb_violations
 FROM lost
 GROUP BY namespace
