@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from policy.audit.rule_sets import load_shipped, shipped_as
+from policy.decision.messages import BY_EXTENDER
 from policy.decision.model import NO_VALUE
 from policy.rules import RuleSet
 from policy.rules.explain import effective_rules
@@ -123,6 +124,7 @@ def _filtered(record: DecisionRecord) -> Iterator[tuple[str, str, str]]:
         for name, count in nodes.items():
             yield "filters", name, f"{what}: {number(count, 'node')}"
     victims = Counter(victim.filter for victim in record.victims if victim.filter)
+    del victims[BY_EXTENDER]
     for name, count in victims.items():
         yield "filters", name, f"would fail again with a victim back: {number(count, 'victim')}"
 

@@ -230,6 +230,13 @@ def because(filter_name: str, reasons: Iterable[str]) -> str:
     return f"{filter_name}: {text}" if filter_name and text else filter_name or text
 
 
+def why_leaves(filter_name: str, reasons: Iterable[str]) -> str:
+    """Why a victim could not stay: the filter that fails with it put back, and its reasons."""
+    if filter_name == messages.BY_EXTENDER:
+        return "it was offered; as the recorded state is, it could have stayed"
+    return because(filter_name, reasons)
+
+
 def beyond_eviction(trace: TraceRecord) -> Iterator[str]:
     """Why nodes do not take the pod whoever leaves them, the most frequent reason first."""
     found = [

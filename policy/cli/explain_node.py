@@ -38,7 +38,7 @@ def _kept(store: Store, stored: StoredDecision) -> tuple[dict[str, str], str]:
     """Why pods stay or leave, by pod; and what is not known of that."""
     found = {one.pod: one.why for one in spared.reprieved(stored.record)}
     found |= {
-        victim.pod: sentences.because(victim.filter, victim.reasons)
+        victim.pod: sentences.why_leaves(victim.filter, victim.reasons)
         for victim in stored.record.victims
     }
     try:

@@ -14,7 +14,7 @@ from policy.audit.documents import (
     summary,
     verdict,
 )
-from policy.audit.sentences import because, contradicted
+from policy.audit.sentences import because, contradicted, why_leaves
 from policy.cli import output, session
 from policy.text.words import value_text
 
@@ -54,7 +54,7 @@ def victim_rows(stored: StoredDecision) -> list[dict[str, Any]]:
             "owner": victim.owner,
             "pdb violated": _violated(stored, victim) or victim.pdb_violating,
             "terminating": victim.already_terminating,
-            "why it cannot stay": because(victim.filter, victim.reasons),
+            "why it cannot stay": why_leaves(victim.filter, victim.reasons),
         }
         for victim in stored.record.victims
     ]

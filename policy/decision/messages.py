@@ -27,6 +27,10 @@ AS_SENT: Final = "as the scheduler has the pods, {why}"
 PROMISED: Final = "the room is promised to a nominated pod"
 PREFIX: Final = "preemption: "
 
+BY_EXTENDER: Final = "extender"
+"""In place of a filter's name: an extender decided the status of a node, or who offered the victims
+of one named a pod that could have stayed."""
+
 
 def histogram(counts: Mapping[str, int]) -> str:
     """`2 x, 10 y` with the parts sorted as strings (so "10 x" stands before "2 x")."""

@@ -35,7 +35,7 @@ from policy.filters.base import UNRESOLVABLE
 from policy.filters.pipeline import Judged
 from policy.preemption.columns import owner_of
 from policy.preemption.context import DecisionContext
-from policy.preemption.extending import NAME, ask_preempt
+from policy.preemption.extending import ask_preempt
 from policy.preemption.filtering import Filtered
 from policy.preemption.no_value import conditions_without_value
 from policy.preemption.one_node import OneNode, goes_through
@@ -515,7 +515,7 @@ def listed_victims(snapshot: Snapshot, rows: Rows, told: Sequence[Attempt]) -> t
                 memory_bytes=0 if memory is None else requests.item(row, memory),
                 pdb_violating=told_of.violating,
                 already_terminating=terminating.item(row),
-                filter=told_of.filter or NAME,
+                filter=told_of.filter or messages.BY_EXTENDER,
                 reasons=told_of.reasons,
             )
         )

@@ -9,16 +9,13 @@ from typing import Final
 import numpy as np
 
 from policy.cluster.tables import NOWHERE
+from policy.decision import messages
 from policy.decision.model import Code, NodeStatuses, Status
 from policy.extenders.evaluate import CandidateOffer, Consultation, ExtenderFailed, FilterResult
 from policy.filters.base import UNSCHEDULABLE, Nodes
 from policy.preemption.filtering import Filtered
 from policy.preemption.victims import DryRun
 from policy.rules.ruleset import UnmentionedNodes
-
-NAME: Final = "extender"
-"""Stands for a filter's name where an extender decided a status."""
-
 
 _UNMENTIONED: Final = Status(code=Code.UNRESOLVABLE, filter="", reasons=())
 
@@ -61,7 +58,7 @@ def _told(filtered: Filtered, result: FilterResult, names: Sequence[str]) -> Fil
         (result.unresolvable, Code.UNRESOLVABLE),
     ):
         for node, text in told.items():
-            said[node] = Status(code=code, filter=NAME, reasons=(text,))
+            said[node] = Status(code=code, filter=messages.BY_EXTENDER, reasons=(text,))
     for node in result.passing.tolist():
         said.pop(node, None)
     if not said:

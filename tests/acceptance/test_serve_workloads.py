@@ -93,3 +93,9 @@ def test_a_victim_that_stayed_is_not_evicted(service: Serving) -> None:
     """Also where another victim of the same decision has left."""
     told = service.get("/workloads/low/api").text
     assert "2 times a victim, 1 of them evicted" in " ".join(told.split())
+
+
+def test_a_name_that_nothing_is_known_of(service: Serving) -> None:
+    page = service.get("/workloads/shop/never").text
+    assert "Nothing is recorded of a pod or workload of this name." in page
+    assert "times a victim" not in page

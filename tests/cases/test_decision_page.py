@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from policy.audit.fired import MarkedRule, marked_rules
 from policy.audit.node_change import Fate, changed
+from policy.audit.sentences import why_leaves
 from policy.audit.spared import reprieved
 from policy.cluster.objects import Node, Pod
-from policy.decision.model import ObstacleKind
+from policy.decision.model import ObstacleKind, OfferedNode
 from policy.decision.record import record_of
+from policy.extenders.protocol import uid_of
 from policy.preemption.decide import decide
 from policy.preemption.obstacles import KeptPods, kept_on
 from policy.server.pages.decision_bars import node_bars
@@ -60,6 +62,24 @@ def test_rules_are_marked_with_what_they_did() -> None:
     }
     assert {one.section for one in found if not one.did} >= {"ranking", "scoring", "filters"}
     assert not any(one.section == "settings" for one in found)
+
+
+def test_a_victim_that_could_have_stayed_is_said_to_be_offered() -> None:
+    """No filter of that name exists, and none fails with it put back."""
+    big, small = a_pod("big").priority(1).cpu(2), a_pod("small").priority(2).cpu(1)
+    there = snapshot(a_node("n1").cpu(3).running(big, small), HIGH)
+    rules = rule_set("kube-1.36")
+    uids = tuple(uid_of(pod) for _, _, pod in there.in_order() if pod.spec.node_name)
+    offer = [OfferedNode(node="n1", victims=uids, pdb_violations=0)]
+    record = record_of(decide(there, rules, "default/high", offer=offer))
+    assert [(v.pod, why_leaves(v.filter, v.reasons)) for v in record.victims] == [
+        ("default/big", "resources: Insufficient cpu"),
+        ("default/small", "it was offered; as the recorded state is, it could have stayed"),
+    ]
+    did = {one.rule: one.did for one in marked_rules(rules, record) if one.section == "filters"}
+    assert {rule: told for rule, told in did.items() if told} == {
+        "resources": "fails: 1 node; would fail again with a victim back: 1 victim"
+    }
 
 
 def test_rules_that_are_gone_are_those_that_the_record_names() -> None:

@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse, Response
 from policy.audit.compare import duration
 from policy.audit.documents import instant
 from policy.audit.instants import typed_zone
-from policy.audit.sentences import group_preemption
+from policy.audit.sentences import group_preemption, why_leaves
 from policy.server.http import Failure, problem
 from policy.server.security.access import Access, Principal
 from policy.server.security.tokens import Role
@@ -39,6 +39,7 @@ TEMPLATES.globals["in_cluster"] = ""  # that links to workloads and nodes name; 
 TEMPLATES.filters["instant"] = instant
 TEMPLATES.filters["duration"] = duration
 TEMPLATES.filters["group_preemption"] = group_preemption
+TEMPLATES.filters["why_leaves"] = why_leaves
 TEMPLATES.filters["value_text"] = value_text
 
 
