@@ -390,6 +390,17 @@ def test_an_eviction_is_found_by_its_time(policy: Policy, evicted: str) -> None:
     assert policy("who", "shop/we%", *at).err == "no eviction of `shop/we%` is recorded\n"
 
 
+def test_a_time_at_the_end_of_the_calendar_is_looked_around(policy: Policy, evicted: str) -> None:
+    """Up to the first and the last time that there is."""
+    for typed, said in (
+        ("0001-01-01T00:00:00Z", "from 0001-01-01T00:00:00Z to 0001-01-01T01:00:00Z"),
+        ("9999-12-31T23:30:00Z", "from 9999-12-31T22:30:00Z to 9999-12-31T23:59:59.999Z"),
+    ):
+        done = policy("who", "shop/low", "--around", typed, "--db", evicted)
+        told = f"no eviction of `shop/low` is recorded {said}; `--within` widens that\n"
+        assert done == (1, "", told)
+
+
 @pytest.mark.parametrize(
     ("option", "value", "found"),
     [
