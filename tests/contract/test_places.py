@@ -101,6 +101,23 @@ def test_runs_are_told_from_the_versions(store: Store) -> None:
     }
 
 
+def test_a_run_is_as_old_as_the_states_that_are_kept(store: Store) -> None:
+    """Where its start is not known, and what was first seen of it was pruned."""
+    pod = a_pod("lab/web-9", node="n2", owner="ReplicaSet/web")
+    there = replace(pod, status=replace(pod.status, start_time=None))
+    for at_ms, objects in ((NOW + 700_000, [there]), (NOW + 800_000, [a_pod("lab/a")])):
+        store.record.import_objects("default", objects, at_ms=at_ms, source="test")
+    store.record.import_objects("default", [a_pod("lab/b")], at_ms=NOW + 900_000, source="test")
+    told = {"node": "n2", "priority": 0, "ended_ms": None, "start_known": False}
+
+    def known(since_ms: int) -> Runs:
+        return Runs(runs=(a_run("lab/web-9", started_ms=since_ms, **told),), whole=True)
+
+    assert store.read.runs_of("lab", "web") == known(NOW + 700_000)
+    store.ledger.prune(NOW + 850_000, actor="ann", at_ms=NOW + 900_000)
+    assert store.read.runs_of("lab", "web") == known(NOW + 800_000)
+
+
 def test_a_node_is_told_with_who_waits_for_it(store: Store) -> None:
     """Also one on which no pod is left: two wait, one of them nominated by a decision."""
     (n1,) = on_node(store, "n1", now_ms=NOW)
