@@ -217,7 +217,7 @@ def _sentences(hit: Hit) -> Iterator[str]:
             f" observation {hit.observation_id}"
         )
         return
-    recorded = f"recorded {session.instant(made.at_ms)} by {made.actor}"
+    recorded = f"recorded {session.instant(made.at_ms)} by {session.writer(made)}"
     yield f"  {_named(hit)} in cluster {hit.cluster}, {recorded}"
     if hit.decision is not None:
         yield from _chosen(hit, hit.decision)

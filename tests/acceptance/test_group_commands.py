@@ -152,7 +152,9 @@ def test_who_evicted_a_pod_was_a_cycle(policy: Policy, db: tuple[str, str]) -> N
     first, cycle, *others = policy("who", "default/low", *db).out.splitlines()
     assert first.endswith("left n1 for default/train-0 (priority 50)")
     of = "cycle group:1 (`policy explain group:1`) of pod group default/train in cluster default"
-    assert cycle.startswith(f"  {of}, recorded ")
+    by = re.search(r"^recorded +(.*)$", policy("explain", "group:1", *db).out, re.MULTILINE)
+    assert by is not None
+    assert cycle == f"  {of}, recorded {by[1]}"
     assert others == [
         "  allowed by `lower-than-the-group`",
         "  rule set kube-1.36-groups, in no environment",
