@@ -31,6 +31,7 @@ from policy.extenders.recorded import NotRecorded
 from policy.preemption.columns import history_key
 from policy.preemption.decide import decide
 from policy.rules.files import shipped_rules
+from policy.rules.problems import RulesError
 from policy.rules.ruleset import Rule, RuleSet
 from policy.store import DecisionRow, Store
 from policy.store.read.history import Moment
@@ -191,7 +192,7 @@ class _Question:
         rules = rules or self.rules
         if rules.extenders and rules.extenders != self.rules.extenders:
             why = f"it is not known what the extenders of `{rules.name}` would have answered"
-            return Counterfactual(kind=kind, what=what, spared=False, instead=None, why_not=why)
+            return _not_asked(kind, what, why)
         snapshot = self._with_figures(rules)
         changes = tuple(changes)
         if changes:
@@ -205,9 +206,7 @@ class _Question:
                 extenders=self.replayer.extenders(self.row, rules),
             )
         except NotRecorded as exc:
-            return Counterfactual(
-                kind=kind, what=what, spared=False, instead=None, why_not=str(exc)
-            )
+            return _not_asked(kind, what, str(exc))
         gone = found.effects.evict if found.outcome is Outcome.PREEMPT else ()
         return Counterfactual(
             kind=kind,
@@ -242,7 +241,13 @@ class _Question:
                 continue
             text = self.store.read.rule_set(one.active.rule_set_digest)
             what = f"{one.name} ({one.active.rule_set})"
-            yield self.ask(None, what, rules=RuleSet.from_canonical(text))
+            try:
+                rules = RuleSet.from_canonical(text)
+            except RulesError as exc:
+                why = f"this version cannot read its rules: {exc.problems[0].message}"
+                yield _not_asked(None, what, why)
+            else:
+                yield self.ask(None, what, rules=rules)
 
     # --- the smallest change of each kind --------------------------------------------------------
 
@@ -355,6 +360,10 @@ class _Question:
         yield self.ask(
             AlternativeKind.NODE, f"one more node like {name}", changes=[("Node", another, made)]
         )
+
+
+def _not_asked(kind: AlternativeKind | None, what: str, why: str) -> Counterfactual:
+    return Counterfactual(kind=kind, what=what, spared=False, instead=None, why_not=why)
 
 
 def including(rules: RuleSet, overlay: RuleSet, name: str) -> RuleSet | None:

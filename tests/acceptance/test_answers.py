@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from policy.store import Store
 from tests.acceptance.commands import NOW, Policy, a_node, a_pod
+from tests.contract.builders import BY_HAND
 
 Cluster = Callable[..., str]
 START = "2026-11-20T10:00:00Z"
@@ -454,6 +456,27 @@ def test_what_would_have_avoided_it_is_decided_again(policy: Policy, evicted: st
     ]
     assert {r["what"] for r in found["rules"]} >= {"minimum-run-time", "pdb-hard-limit"}
     assert found["not_possible"] == []
+
+
+def test_rules_of_an_environment_that_cannot_be_read_are_left_out(
+    policy: Policy, evicted: str
+) -> None:
+    """Another version activated them: that is said, and the other answers are as they were."""
+    before = json.loads(policy("avoidable", "1", "--db", evicted, "-o", "json").out)
+    with Store.open(evicted) as store:
+        store.record.create_environment("odd", "default", at_ms=1, actor="ann")
+        store.record.activate(
+            "odd", rules=BY_HAND, reason="test", source="test", at_ms=1, actor="ann"
+        )
+    found = json.loads(policy("avoidable", "1", "--db", evicted, "-o", "json").out)
+    odd = {
+        "kind": None,
+        "what": "odd (by-hand)",
+        "spared": False,
+        "instead": None,
+        "why_not": "this version cannot read its rules: missing key `apiVersion`",
+    }
+    assert found == {**before, "environments": [odd, *before["environments"]]}
 
 
 def test_a_shipped_rule_that_spares_is_the_smallest_change(

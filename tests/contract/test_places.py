@@ -20,6 +20,7 @@ from policy.store.read.runs import ObservedEviction, PodRun, Runs, SessionEvicti
 from tests.contract.builders import (
     BY_HAND,
     NOW,
+    RULES_DIGEST,
     a_cluster,
     a_decision,
     a_pod,
@@ -274,6 +275,27 @@ def test_active_rules_say_what_they_protect(store: Store) -> None:
     supposed = said(NOW + 600_000, preemptor="gone/pod")
     assert supposed.asked == Asked(pod="", priority=100)
     assert protection(store, "default", [], preemptor="", now_ms=NOW) == []
+
+
+def test_rules_that_cannot_be_read_protect_as_far_as_is_known(store: Store) -> None:
+    """Those of an environment that another version activated; the others answer all the same."""
+    before = protection(store, "default", ["shop/web-1"], preemptor="", now_ms=NOW)
+    store.record.create_environment("odd", "default", at_ms=NOW, actor="ann")
+    store.record.activate("odd", rules=BY_HAND, reason="x", source="x", at_ms=NOW, actor="ann")
+    found = protection(store, "default", ["shop/web-1"], preemptor="", now_ms=NOW)
+    odd = Protection(
+        environment="odd",
+        rule_set="by-hand",
+        digest=RULES_DIGEST,
+        asked=before[0].asked,
+        judged=(),
+        unknown="",
+        would_protect=(),
+        unreadable="missing key `apiVersion`",
+    )
+    assert sorted(found, key=lambda one: one.environment) == sorted(
+        [*before, odd], key=lambda one: one.environment
+    )
 
 
 def test_what_left_a_node_is_found_by_indexes(store: Store) -> None:
