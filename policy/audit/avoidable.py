@@ -14,6 +14,7 @@ from typing import Final
 
 from msgspec.structs import replace as with_fields
 
+from policy.audit.recorded import not_pod_by_pod
 from policy.audit.replay import Replayer
 from policy.cluster import times
 from policy.cluster.digest import Change
@@ -192,6 +193,9 @@ class _Question:
         rules = rules or self.rules
         if rules.extenders and rules.extenders != self.rules.extenders:
             why = f"it is not known what the extenders of `{rules.name}` would have answered"
+            return _not_asked(kind, what, why)
+        pod = self.snapshot.pod(self.row.preemptor)
+        if self.rules.groups is None and (why := not_pod_by_pod(rules, pod)):
             return _not_asked(kind, what, why)
         snapshot = self._with_figures(rules)
         changes = tuple(changes)

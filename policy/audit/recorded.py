@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from policy.audit.compare import Comparison, DecisionResult, RecordedQuestion, compare
 from policy.audit.inputs import Incomplete, MissingInput
 from policy.audit.replay import Replayer
+from policy.cluster.objects import Pod
 from policy.cluster.pod_groups import group_key
 from policy.decision.model import Outcome, Victim
 from policy.extenders.recorded import NotRecorded
@@ -73,10 +74,7 @@ def questions(
                 detail = f"it is not known what the extenders of `{rules.name}` would have answered"
                 yield Skipped(id=row.id, missing=(MissingInput.EXTENDERS,), detail=detail)
                 continue
-            pod = snapshot.pod(row.preemptor)
-            group = "" if pod is None or rules.groups is None else group_key(pod)
-            if group:
-                detail = f"`{rules.name}` schedules pod group `{group}` as one, not pod by pod"
+            if detail := not_pod_by_pod(rules, snapshot.pod(row.preemptor)):
                 yield Skipped(id=row.id, missing=(MissingInput.GROUPS,), detail=detail)
                 continue
             frozen = snapshot.history or {}
@@ -95,6 +93,12 @@ def questions(
                 extenders=replayer.extenders(row, rules),
                 offer=offer,
             )
+
+
+def not_pod_by_pod(rules: RuleSet, pod: Pod | None) -> str:
+    """Why the rules do not decide for a pod alone; "" where they do."""
+    group = "" if pod is None or rules.groups is None else group_key(pod)
+    return f"`{rules.name}` schedules pod group `{group}` as one, not pod by pod" if group else ""
 
 
 def recorded_result(row: DecisionRow, victims: Sequence[Victim]) -> DecisionResult:

@@ -147,6 +147,28 @@ LISTS = (
 )
 
 
+def test_rules_that_schedule_groups_would_not_have_decided_for_a_member(
+    policy: Policy, tmp_path: Path
+) -> None:
+    """`policy avoidable` says of an environment's rules what `policy compare` says of them."""
+    file = tmp_path / "cluster.yaml"
+    file.write_text(CLUSTER)
+    own = ("--db", str(tmp_path / "alone.db"))
+    for command in (
+        ("import", str(file)),
+        ("preempt", "train-0", "--rules", "kube-1.36", "--now", NOW),
+        ("env", "create", "groups"),
+        ("env", "activate", "groups", "kube-1.36-groups", "--reason", "test"),
+    ):
+        assert policy(*command, *own).status == 0
+    found = json.loads(policy("avoidable", "1", *own, "--output", "json").out)
+    why = "`kube-1.36-groups` schedules pod group `default/train` as one, not pod by pod"
+    groups = {"what": "groups (kube-1.36-groups)", "why_not": why}
+    assert found["environments"] == [{"kind": None, "spared": False, "instead": None, **groups}]
+    compared = policy("compare", "--rules", "kube-1.36-groups", *own, "--output", "json")
+    assert [one["detail"] for one in json.loads(compared.out)["skipped"]] == [why]
+
+
 def test_who_evicted_a_pod_was_a_cycle(policy: Policy, db: tuple[str, str]) -> None:
     """By which rules, and what explains it; the document says what the record has."""
     first, cycle, *others = policy("who", "default/low", *db).out.splitlines()
