@@ -1,8 +1,8 @@
 """Could it have been avoided? What would have spared a victim, each answer decided again.
 
 Every change is asked alone, on the state, the time, the seed and the figures that the decision was
-made with. A change spares the victims where the decision that follows evicts none of them; what it
-costs instead is part of the answer.
+made with, and among what a scheduler offered for it. A change spares the victims where the decision
+that follows evicts none of them; what it costs instead is part of the answer.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ class Avoidable:
     environments: tuple[Counterfactual, ...]  #: the rules that are active in each
     #: the smallest of each kind that spares them, least intrusive first
     changes: tuple[Counterfactual, ...]
-    not_possible: tuple[str, ...]  #: changes that cannot spare them, and why: one sentence each
+    #: changes that cannot spare them, or cannot be tried, and why: one sentence each
+    not_possible: tuple[str, ...]
 
 
 class NothingToAvoid(Exception):  # its message is for users
@@ -208,6 +209,7 @@ class _Question:
                 self.row.preemptor,
                 seed=self.row.seed,
                 extenders=self.replayer.extenders(self.row, rules),
+                offer=self.replayer.offer(self.row),
             )
         except NotRecorded as exc:
             return _not_asked(kind, what, str(exc))
@@ -256,13 +258,12 @@ class _Question:
     # --- the smallest change of each kind --------------------------------------------------------
 
     def smallest(self, included: Iterable[Counterfactual]) -> Iterator[Counterfactual]:
-        searches: tuple[Callable[[], Iterator[Counterfactual]], ...] = (
+        searches: list[Callable[[], Iterator[Counterfactual]]] = [
             self._parameters,
             lambda: iter(included),
-            self._budget,
-            self._priorities,
-            self._node,
-        )
+        ]
+        if self.replayer.offer(self.row) is None:
+            searches += [self._budget, self._priorities, self._node]
         for search in searches:
             found = next((asked for asked in search() if asked.spared), None)
             if found is not None:
@@ -316,6 +317,12 @@ class _Question:
         yield self.ask(AlternativeKind.BUDGET, what, changes=changes)
 
     def not_possible(self) -> Iterator[str]:
+        if self.replayer.offer(self.row) is not None:
+            yield (
+                "Another budget, priority or node was not tried: what the scheduler would have "
+                "offered then is not known."
+            )
+            return
         names = [victim.pod for victim, pod in self._victims() if not pod.metadata.labels]
         if names:
             have = "has" if len(names) == 1 else "have"
