@@ -7,14 +7,14 @@ that follows evicts none of them; what it costs instead is part of the answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
 from msgspec.structs import replace as with_fields
 
-from policy.audit.recorded import not_pod_by_pod
+from policy.audit.recorded import not_pod_by_pod, with_figures
 from policy.audit.replay import Replayer
 from policy.cluster import times
 from policy.cluster.digest import Change
@@ -29,13 +29,11 @@ from policy.cluster.objects import (
 from policy.cluster.snapshot import Snapshot
 from policy.decision.model import Decision, Outcome, Victim
 from policy.extenders.recorded import NotRecorded
-from policy.preemption.columns import history_key
 from policy.preemption.decide import decide
 from policy.rules.files import shipped_rules
 from policy.rules.problems import RulesError
 from policy.rules.ruleset import Rule, RuleSet
 from policy.store import DecisionRow, Store
-from policy.store.read.history import Moment
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 
@@ -198,7 +196,7 @@ class _Question:
         pod = self.snapshot.pod(self.row.preemptor)
         if self.rules.groups is None and (why := not_pod_by_pod(rules, pod)):
             return _not_asked(kind, what, why)
-        snapshot = self._with_figures(rules)
+        snapshot = with_figures(self.store, self.row, self.snapshot, rules)
         changes = tuple(changes)
         if changes:
             snapshot = snapshot.apply(changes)
@@ -220,17 +218,6 @@ class _Question:
             spared=not set(gone) & set(self.spare),
             instead=cost_of(found),
         )
-
-    def _with_figures(self, rules: RuleSet) -> Snapshot:
-        """The snapshot with the figures of the past that these rules read, as they were then."""
-        frozen: Mapping[str, Mapping[str, int]] = self.snapshot.history or {}
-        unread = {need for need in rules.history_needs if history_key(*need) not in frozen}
-        if not unread:
-            return self.snapshot
-        row = self.row
-        moment = Moment(decision_id=row.id, base_revision=row.base_revision)
-        figures = self.store.read.history(row.cluster, unread, now_ms=row.now_ms, before=moment)
-        return self.snapshot.at(row.now_ms, history={**figures, **frozen})
 
     # --- rules -----------------------------------------------------------------------------------
 

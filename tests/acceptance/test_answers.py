@@ -431,6 +431,16 @@ def test_what_is_no_workload_is_refused(policy: Policy, evicted: str, name: str)
     assert (done.status, done.out, done.err) == (1, "", f"`{name}` is not namespace/Kind/name\n")
 
 
+def test_what_if_reads_the_past_of_then(policy: Policy, evicted: str) -> None:
+    """Under rules that read other figures, too: the decision's own eviction is none of them."""
+    asked = ("what-if", "shop/high", "--at", "decision:1", "--depth", "1", "--db", evicted)
+    step, *_ = json.loads(policy(*asked, "--rules", "cooldown", "-o", "json").out)
+    assert (step["outcome"], step["victims"]) == ("preempt", ["shop/web-1"])
+    later = ("--now", "2026-11-21T00:05:00Z")
+    step, *_ = json.loads(policy(*asked, *later, "--rules", "cooldown", "-o", "json").out)
+    assert (step["outcome"], step["victims"]) == ("preempt", ["shop/db"])
+
+
 # --- could it have been avoided? -----------------------------------------------------------------
 
 
