@@ -1,19 +1,20 @@
 """Could it have been avoided? What would have spared a victim, each answer decided again.
 
 Every change is asked alone, on the state, the time, the seed and the figures that the decision was
-made with. A change spares the victims where the decision that follows evicts none of them; what it
-costs instead is part of the answer.
+made with, and among what a scheduler offered for it. A change spares the victims where the decision
+that follows evicts none of them; what it costs instead is part of the answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
 from msgspec.structs import replace as with_fields
 
+from policy.audit.recorded import not_pod_by_pod, with_figures
 from policy.audit.replay import Replayer
 from policy.cluster import times
 from policy.cluster.digest import Change
@@ -28,12 +29,11 @@ from policy.cluster.objects import (
 from policy.cluster.snapshot import Snapshot
 from policy.decision.model import Decision, Outcome, Victim
 from policy.extenders.recorded import NotRecorded
-from policy.preemption.columns import history_key
 from policy.preemption.decide import decide
 from policy.rules.files import shipped_rules
+from policy.rules.problems import RulesError
 from policy.rules.ruleset import Rule, RuleSet
 from policy.store import DecisionRow, Store
-from policy.store.read.history import Moment
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 
@@ -95,7 +95,8 @@ class Avoidable:
     environments: tuple[Counterfactual, ...]  #: the rules that are active in each
     #: the smallest of each kind that spares them, least intrusive first
     changes: tuple[Counterfactual, ...]
-    not_possible: tuple[str, ...]  #: changes that cannot spare them, and why: one sentence each
+    #: changes that cannot spare them, or cannot be tried, and why: one sentence each
+    not_possible: tuple[str, ...]
 
 
 class NothingToAvoid(Exception):  # its message is for users
@@ -191,8 +192,11 @@ class _Question:
         rules = rules or self.rules
         if rules.extenders and rules.extenders != self.rules.extenders:
             why = f"it is not known what the extenders of `{rules.name}` would have answered"
-            return Counterfactual(kind=kind, what=what, spared=False, instead=None, why_not=why)
-        snapshot = self._with_figures(rules)
+            return _not_asked(kind, what, why)
+        pod = self.snapshot.pod(self.row.preemptor)
+        if self.rules.groups is None and (why := not_pod_by_pod(rules, pod)):
+            return _not_asked(kind, what, why)
+        snapshot = with_figures(self.store, self.row, self.snapshot, rules)
         changes = tuple(changes)
         if changes:
             snapshot = snapshot.apply(changes)
@@ -203,11 +207,10 @@ class _Question:
                 self.row.preemptor,
                 seed=self.row.seed,
                 extenders=self.replayer.extenders(self.row, rules),
+                offer=self.replayer.offer(self.row),
             )
         except NotRecorded as exc:
-            return Counterfactual(
-                kind=kind, what=what, spared=False, instead=None, why_not=str(exc)
-            )
+            return _not_asked(kind, what, str(exc))
         gone = found.effects.evict if found.outcome is Outcome.PREEMPT else ()
         return Counterfactual(
             kind=kind,
@@ -215,17 +218,6 @@ class _Question:
             spared=not set(gone) & set(self.spare),
             instead=cost_of(found),
         )
-
-    def _with_figures(self, rules: RuleSet) -> Snapshot:
-        """The snapshot with the figures of the past that these rules read, as they were then."""
-        frozen: Mapping[str, Mapping[str, int]] = self.snapshot.history or {}
-        unread = {need for need in rules.history_needs if history_key(*need) not in frozen}
-        if not unread:
-            return self.snapshot
-        row = self.row
-        moment = Moment(decision_id=row.id, base_revision=row.base_revision)
-        figures = self.store.read.history(row.cluster, unread, now_ms=row.now_ms, before=moment)
-        return self.snapshot.at(row.now_ms, history={**figures, **frozen})
 
     # --- rules -----------------------------------------------------------------------------------
 
@@ -242,18 +234,23 @@ class _Question:
                 continue
             text = self.store.read.rule_set(one.active.rule_set_digest)
             what = f"{one.name} ({one.active.rule_set})"
-            yield self.ask(None, what, rules=RuleSet.from_canonical(text))
+            try:
+                rules = RuleSet.from_canonical(text)
+            except RulesError as exc:
+                why = f"this version cannot read its rules: {exc.problems[0].message}"
+                yield _not_asked(None, what, why)
+            else:
+                yield self.ask(None, what, rules=rules)
 
     # --- the smallest change of each kind --------------------------------------------------------
 
     def smallest(self, included: Iterable[Counterfactual]) -> Iterator[Counterfactual]:
-        searches: tuple[Callable[[], Iterator[Counterfactual]], ...] = (
+        searches: list[Callable[[], Iterator[Counterfactual]]] = [
             self._parameters,
             lambda: iter(included),
-            self._budget,
-            self._priorities,
-            self._node,
-        )
+        ]
+        if self.replayer.offer(self.row) is None:
+            searches += [self._budget, self._priorities, self._node]
         for search in searches:
             found = next((asked for asked in search() if asked.spared), None)
             if found is not None:
@@ -307,6 +304,12 @@ class _Question:
         yield self.ask(AlternativeKind.BUDGET, what, changes=changes)
 
     def not_possible(self) -> Iterator[str]:
+        if self.replayer.offer(self.row) is not None:
+            yield (
+                "Another budget, priority or node was not tried: what the scheduler would have "
+                "offered then is not known."
+            )
+            return
         names = [victim.pod for victim, pod in self._victims() if not pod.metadata.labels]
         if names:
             have = "has" if len(names) == 1 else "have"
@@ -355,6 +358,10 @@ class _Question:
         yield self.ask(
             AlternativeKind.NODE, f"one more node like {name}", changes=[("Node", another, made)]
         )
+
+
+def _not_asked(kind: AlternativeKind | None, what: str, why: str) -> Counterfactual:
+    return Counterfactual(kind=kind, what=what, spared=False, instead=None, why_not=why)
 
 
 def including(rules: RuleSet, overlay: RuleSet, name: str) -> RuleSet | None:

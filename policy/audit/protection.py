@@ -7,7 +7,7 @@ the whole cluster. Where a rule reads more than that, the answer is that it is n
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -26,6 +26,7 @@ from policy.cluster.snapshot import Snapshot
 from policy.preemption.denials import denials, judged
 from policy.rules import RuleSet
 from policy.rules.files import shipped_rules
+from policy.rules.problems import RulesError
 from policy.rules.ruleset import Rule
 from policy.store import EnvironmentRow, Store
 
@@ -67,6 +68,7 @@ class Protection:
     unknown: str  #: variable of the whole state that a rule reads; then nothing is judged
     would_protect: tuple[str, ...]
     """Shipped rules that, included beside these, would keep all pods that may be victims now."""
+    unreadable: str = ""  #: what is wrong with rules that this version cannot read
 
 
 def protection(
@@ -86,7 +88,13 @@ def protection(
         return []
     objects = store.state.pods_around(cluster, pods)
     asking = _asking(store, cluster, preemptor, objects)
-    rules = {row.name: _active(store, row) for row in environments}
+    rules: dict[str, RuleSet] = {}
+    unreadable: dict[str, str] = {}
+    for row in environments:
+        try:
+            rules[row.name] = _active(store, row)
+        except RulesError as exc:
+            unreadable[row.name] = exc.problems[0].message
     beside = {
         name: tuple(_overlays(active)) if not _unknown(active) else ()
         for name, active in rules.items()
@@ -102,6 +110,8 @@ def protection(
     )
     return [
         _protection(row, rules[row.name], beside[row.name], snapshot, asking)
+        if row.name in rules
+        else _unread(row, asking, unreadable[row.name])
         for row in environments
     ]
 
@@ -139,17 +149,12 @@ def _protection(
     snapshot: Snapshot,
     asking: Pod,
 ) -> Protection:
-    active = environment.active
-    assert active is not None  # the caller takes no others
-    key = f"{asking.metadata.namespace or 'default'}/{asking.metadata.name}"
+    key = _key(asking)
     unknown = _unknown(rules)
     said = _judged(snapshot, rules, key) if not unknown else []
     at_risk = {pod for one in said if one.allowed for pod in one.pods}
-    return Protection(
-        environment=environment.name,
-        rule_set=active.rule_set,
-        digest=active.rule_set_digest,
-        asked=Asked(pod="" if key == _SUPPOSED else key, priority=asking.spec.priority or 0),
+    return replace(
+        _unread(environment, asking, ""),
         judged=tuple(said),
         unknown=unknown,
         would_protect=tuple(
@@ -158,6 +163,27 @@ def _protection(
             if at_risk and at_risk <= denials(snapshot, both, key).keys()
         ),
     )
+
+
+def _unread(environment: EnvironmentRow, asking: Pod, why: str) -> Protection:
+    """What is said of rules that say nothing of the pods; why: as `Protection.unreadable`."""
+    active = environment.active
+    assert active is not None  # the caller takes no others
+    key = _key(asking)
+    return Protection(
+        environment=environment.name,
+        rule_set=active.rule_set,
+        digest=active.rule_set_digest,
+        asked=Asked(pod="" if key == _SUPPOSED else key, priority=asking.spec.priority or 0),
+        judged=(),
+        unknown="",
+        would_protect=(),
+        unreadable=why,
+    )
+
+
+def _key(asking: Pod) -> str:
+    return f"{asking.metadata.namespace or 'default'}/{asking.metadata.name}"
 
 
 def _judged(snapshot: Snapshot, rules: RuleSet, key: str) -> list[PodsJudged]:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from policy.audit.compare import Comparison, DecisionResult, RecordedQuestion, compare
 from policy.audit.inputs import Incomplete, MissingInput, why
 from policy.audit.replay import Replayer
+from policy.cluster.objects import Pod
 from policy.cluster.pod_groups import group_key
+from policy.cluster.snapshot import Snapshot
 from policy.decision.model import Outcome, Victim
 from policy.extenders.recorded import NotRecorded
 from policy.preemption.columns import history_key
@@ -78,18 +80,10 @@ def questions(
                 detail = f"it is not known what the extenders of `{rules.name}` would have answered"
                 yield Skipped(id=row.id, missing=(MissingInput.EXTENDERS,), detail=detail)
                 continue
-            pod = snapshot.pod(row.preemptor)
-            group = "" if pod is None or rules.groups is None else group_key(pod)
-            if group:
-                detail = f"`{rules.name}` schedules pod group `{group}` as one, not pod by pod"
+            if detail := not_pod_by_pod(rules, snapshot.pod(row.preemptor)):
                 yield Skipped(id=row.id, missing=(MissingInput.GROUPS,), detail=detail)
                 continue
-            frozen = snapshot.history or {}
-            unread = {need for need in rules.history_needs if history_key(*need) not in frozen}
-            if unread:
-                moment = Moment(decision_id=row.id, base_revision=row.base_revision)
-                figures = store.read.history(row.cluster, unread, now_ms=row.now_ms, before=moment)
-                snapshot = snapshot.at(row.now_ms, history={**figures, **frozen})
+            snapshot = with_figures(store, row, snapshot, rules)
             yield RecordedQuestion(
                 id=row.id,
                 snapshot=snapshot,
@@ -100,6 +94,26 @@ def questions(
                 extenders=replayer.extenders(row, rules),
                 offer=offer,
             )
+
+
+def not_pod_by_pod(rules: RuleSet, pod: Pod | None) -> str:
+    """Why the rules do not decide for a pod alone; "" where they do."""
+    group = "" if pod is None or rules.groups is None else group_key(pod)
+    return f"`{rules.name}` schedules pod group `{group}` as one, not pod by pod" if group else ""
+
+
+def with_figures(store: Store, row: DecisionRow, snapshot: Snapshot, rules: RuleSet) -> Snapshot:
+    """The snapshot of a decision with the figures of the past that these rules read.
+
+    Those that the decision read are those that it read, others what the record shows just before.
+    """
+    frozen = snapshot.history or {}
+    unread = {need for need in rules.history_needs if history_key(*need) not in frozen}
+    if not unread:
+        return snapshot
+    moment = Moment(decision_id=row.id, base_revision=row.base_revision)
+    figures = store.read.history(row.cluster, unread, now_ms=row.now_ms, before=moment)
+    return snapshot.at(row.now_ms, history={**figures, **frozen})
 
 
 def recorded_result(row: DecisionRow, victims: Sequence[Victim]) -> DecisionResult:

@@ -25,7 +25,7 @@ def command(id: str, victim: str | None, db: str, form: str) -> int:
     The nodes that lost, with what each would have cost; each shipped rule included alone, and the
     rules of each environment; and the smallest parameter, rule, budget, priority or node with which
     the victims stay. Every answer is decided again on the state, time, seed and figures of the
-    decision; nothing is recorded.
+    decision, and among the nodes that a scheduler offered for it; nothing is recorded.
 
     \b
     Example:

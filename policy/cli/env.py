@@ -207,10 +207,10 @@ def show(name: str, db: str, form: str) -> int:
       policy env activate prod environments/prod --reason "first rules"
       policy env show prod
     """
-    with session.open_store(db) as store:
-        environment = store.read.environment(name)
-        found = [_activation(row) for row in store.read.activations(name)]
-        scheduler = [row for row in store.read.schedulers(name) if row.rule_set]
+    with session.open_store(db) as store, store.reading() as rooms:
+        environment = rooms.read.environment(name)
+        found = [_activation(row) for row in rooms.read.activations(name)]
+        scheduler = [row for row in rooms.read.schedulers(name) if row.rule_set]
     if form in ("json", "yaml"):
         profiles = [env_scheduler.line(row) for row in scheduler]
         values = {**_environment(environment), "activations": found, "scheduler": profiles}

@@ -108,10 +108,13 @@ def command(
 
 
 def _rules_text(store: Store, stored: StoredDecision) -> str:
-    """The canonical text of the decision's rule set; "" where nothing will be read in it."""
-    if not stored.record.candidates.best:
+    """The canonical text of the decision's rule set; "" where it is gone."""
+    from policy.store import NotFound
+
+    try:
+        return store.read.rule_set(stored.row.rule_set_digest)
+    except NotFound:
         return ""
-    return store.read.rule_set(stored.row.rule_set_digest)
 
 
 def _print_answer(answer: dict[str, Any], form: str) -> None:
@@ -152,7 +155,8 @@ def _print(stored: StoredDecision, rules: str, leaving: Collection[str]) -> None
 def print_reasons(stored: StoredDecision, rules: str, leaving: Collection[str] = ()) -> None:
     """What a decision rests on: rules, filters, candidates, victims.
 
-    rules: canonical text of its rule set. leaving: potential victims that were being deleted then.
+    rules: canonical text of its rule set, "" where it is gone. leaving: potential victims that were
+    being deleted then.
     """
     _print_rules(stored)
     _print_filters(stored)
@@ -272,11 +276,19 @@ def _print_causes(stored: StoredDecision) -> None:
 def _print_candidates(stored: StoredDecision, rules: str, leaving: Collection[str]) -> None:
     from policy.audit import sentences
     from policy.rules.criteria import first_listed_criteria, instant_criteria
+    from policy.rules.problems import RulesError
 
     found = stored.record.candidates
     if not found.best:
         return
-    instants = instant_criteria(rules)
+    try:
+        instants = instant_criteria(rules)
+    except RulesError:
+        instants = frozenset()
+        output.say(
+            "the rule set is gone, or this version cannot read it: which values of candidates are"
+            " times is not known, and they are shown in milliseconds since 1970"
+        )
     row = stored.row
     rows = [
         {

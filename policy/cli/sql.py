@@ -254,8 +254,9 @@ def _resolved(query: str, parameters: dict[str, Any]) -> tuple[str, dict[str, An
     elif re.fullmatch(r"[a-z]+(-[a-z]+)*", query):
         sql, parameters = _saved(query, parameters)
         return sql, parameters, True
-    # `::` is a cast of Postgres.
-    unused = [name for name in parameters if not re.search(rf"(?<!:):{name}\b", query)]
+    from policy.store.read.sql import parameters_in
+
+    unused = [name for name in parameters if name not in parameters_in(query)]
     if unused:
         raise options.Misused(
             f"the query has no parameter `{unused[0]}`",

@@ -18,7 +18,7 @@ from policy.cli.state import Made, at_option, cluster_at, made_at, revision_at
 if TYPE_CHECKING:
     from policy.audit.cascade import CascadeStep
     from policy.audit.supposed_groups import GroupChange
-    from policy.cluster.digest import Change, HistoryFigures
+    from policy.cluster.digest import Change
     from policy.cluster.objects import Pod, SchedulingPodGroup
     from policy.cluster.snapshot import Snapshot
     from policy.rules import RuleSet
@@ -194,7 +194,7 @@ class _Basis:
     cluster: str
     seed: int
     now_ms: int | None  #: None where nothing says it
-    history: HistoryFigures | None  #: the figures that the decision of `--at` had
+    made: Made | None  #: the decision of `--at`, where it is decided for the time of that
 
 
 def _basis(
@@ -214,7 +214,7 @@ def _basis(
     if made is None:
         chosen = env.chosen(store, environment=environment, cluster=cluster, rules=rules)
         return _Basis(
-            rules=chosen.rules, cluster=chosen.cluster, seed=seed, now_ms=now_ms, history=None
+            rules=chosen.rules, cluster=chosen.cluster, seed=seed, now_ms=now_ms, made=None
         )
     row, of = made.row, cluster_at(store, cluster, made)
     given = click.get_current_context().get_parameter_source
@@ -235,27 +235,49 @@ def _basis(
         cluster=of,
         seed=seed,
         now_ms=row.now_ms if then else now_ms,
-        history=made.history if then else None,
+        made=made if then else None,
     )
 
 
 def _snapshot(store: Store, cluster: str, revision: int, basis: _Basis, *, past: bool) -> Snapshot:
+    """Raises StoreError."""
+    from policy.audit.recorded import with_figures
     from policy.cluster.snapshot import Snapshot
-    from policy.preemption.columns import history_key
+    from policy.store import DecisionRow
 
     state = store.state.load(cluster, at=revision)
-    now_ms = basis.now_ms
+    now_ms, made, rules = basis.now_ms, basis.made, basis.rules
     if now_ms is None:
         now_ms = state.at_ms if past else session.clock_ms()
-    needs = basis.rules.history_needs
-    history = basis.history
-    if not needs:
-        history = None
-    elif history is None or any(history_key(*need) not in history for need in needs):
-        history = store.read.history(cluster, needs, now_ms=now_ms)
-    return Snapshot.from_objects(
+    history = None
+    if rules.history_needs:
+        history = (
+            store.read.history(cluster, rules.history_needs, now_ms=now_ms)
+            if made is None
+            else made.history
+        )
+    snapshot = Snapshot.from_objects(
         state.objects, now_ms=now_ms, state_digest=state.state_digest, history=history
     )
+    if made is None:
+        return snapshot
+    if isinstance(made.row, DecisionRow):
+        return with_figures(store, made.row, snapshot, rules)
+    _require_figures(made, rules)
+    return snapshot
+
+
+def _require_figures(made: Made, rules: RuleSet) -> None:
+    """Raises StoreError where the rules read other figures of the past than a cycle did."""
+    from policy.preemption.columns import history_key
+    from policy.store import StoreError
+
+    known = made.history or {}
+    if any(history_key(*need) not in known for need in rules.history_needs):
+        raise StoreError(
+            f"`{rules.name}` reads figures of the past that {made.name} did not read",
+            help="give the time for which they count with `--now`",
+        )
 
 
 def _read(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from policy.cli import options, output, period, session
 from policy.cli.exits import Exit
+from policy.cluster import times
 
 if TYPE_CHECKING:
     from policy.store import DecisionRow, Store
@@ -20,6 +21,8 @@ COLUMNS: Final = (
     *("environment", "rule_set", "activated_by", "cluster", "session", "group", "observation"),
     "simulated",
 )
+
+_MINUTE_MS: Final = 60_000
 
 
 @click.command("who")
@@ -69,12 +72,12 @@ def command(
     """
     options.need("--around", around, "within")
     options.refuse_beside("`--around`", around, "since", "until")
-    if around is not None:
-        since, until = around - timedelta(minutes=within), around + timedelta(minutes=within)
+    since_ms, until_ms = options.millis(since), options.millis(until)
+    if (around_ms := options.millis(around)) is not None:
+        since_ms = max(times.EARLIEST, around_ms - within * _MINUTE_MS)
+        until_ms = min(times.LATEST, around_ms + within * _MINUTE_MS)
     with session.open_store(db) as store:
-        meaning, found = _found(
-            store, name, cluster, options.millis(since), options.millis(until), limit + 1
-        )
+        meaning, found = _found(store, name, cluster, since_ms, until_ms, limit + 1)
         left_out = [] if cluster is not None else sorted(store.read.kept_simulations().values())
     found, more = found[:limit], len(found) > limit
     lines = [_line(hit) for hit in found]
@@ -85,7 +88,8 @@ def command(
             for line in _sentences(hit):
                 output.line(line)
     if not found:
-        output.say(f"no eviction of `{name}` is recorded" + _when(around, since, until))
+        when = _when(since_ms, until_ms, near=around is not None)
+        output.say(f"no eviction of `{name}` is recorded{when}")
         _say_left_out(left_out)
         return Exit.ERROR
     in_vain = sum(bool(hit.outcome) for hit in found)
@@ -115,10 +119,10 @@ def _say_left_out(clusters: list[str]) -> None:
         )
 
 
-def _when(around: datetime | None, since: datetime | None, until: datetime | None) -> str:
-    """The time that was looked at, which an option or its default gave."""
-    first, last = (session.instant(options.millis(at)) for at in (since, until))
-    if around is not None:
+def _when(since_ms: int | None, until_ms: int | None, *, near: bool) -> str:
+    """The time that was looked at, which an option or its default gave; near: `--around`."""
+    first, last = session.instant(since_ms), session.instant(until_ms)
+    if near:
         return f" from {first} to {last}; `--within` widens that"
     return (f" since {first}" if first else "") + (f" before {last}" if last else "")
 
@@ -213,7 +217,7 @@ def _sentences(hit: Hit) -> Iterator[str]:
             f" observation {hit.observation_id}"
         )
         return
-    recorded = f"recorded {session.instant(made.at_ms)} by {made.actor}"
+    recorded = f"recorded {session.instant(made.at_ms)} by {session.writer(made)}"
     yield f"  {_named(hit)} in cluster {hit.cluster}, {recorded}"
     if hit.decision is not None:
         yield from _chosen(hit, hit.decision)

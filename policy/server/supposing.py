@@ -18,7 +18,7 @@ from policy.decision.record import record_of
 from policy.groups.decide import decide_group
 from policy.manifests import ManifestError, read_dicts, resolve
 from policy.preemption.decide import DecisionError, decide, of_cluster
-from policy.rules import RuleSet
+from policy.rules import RulesError, RuleSet
 from policy.scheduling.order import head_of, pending
 from policy.server import views
 from policy.server.http import Failure, invalid
@@ -43,7 +43,11 @@ def _basis(service: PolicyService, environment: str) -> _Basis:
     if active.batch:
         message = f"environment `{environment}` holds rules of batch sessions"
         raise Failure(400, "invalid", message)
-    rules = RuleSet.from_canonical(active.canonical)
+    try:
+        rules = RuleSet.from_canonical(active.canonical)
+    except RulesError as exc:
+        told = f"this version cannot read the active rules of environment `{environment}`"
+        raise Failure(409, "conflict", f"{told}: {exc.problems[0].message}") from exc
     loaded = service.store.state.load(row.cluster)
     now_ms = service.clock()
     needs = rules.history_needs

@@ -117,21 +117,21 @@ def filters(
     """What is wanted of a list, as the store takes it.
 
     `before_id` and `after_id` are as the viewer sees them, zero is before all numbers; `before_row`
-    is in place of the former the number of a row that was read before. Raises Failure for a number
-    that no list ended with. One of others is none, for its place among the viewer's own would tell
-    when it was made.
+    is in place of the former a row that was read before. Raises Failure for a number that no list
+    ended with. One of others is none, for its place among the viewer's own would tell when it was
+    made; nor is one that there is not in a list that is not in the order of numbers.
     """
     found = {**wanted, "namespaces": principal.namespaces}
     for name in ("before_id", "after_id"):
         if given := found.get(name):
             found[name] = principal.actual(of, given)
             known = found[name] is not None
-            if known and principal.limited and name == "before_id":
+            if known and name == "before_id" and (principal.limited or of is Numbered.OBSERVATION):
                 known = knows(service, principal, of, found[name])
             if not known:
                 raise invalid("query", [("after", f"no list ended with {given}")])
     if (row := found.pop("before_row", None)) is not None:
-        found["before_id"] = row
+        found["before_id"] = row.id
     return found
 
 
@@ -328,6 +328,9 @@ def observations(
     if any(space and not principal.sees(space) for space in spaces):
         return [], []
     asked = filters(service, principal, Numbered.OBSERVATION, wanted)
+    if (number := asked.pop("before_id", None)) is not None:
+        last = wanted.get("before_row") or service.store.read.observation(number)
+        asked["before"] = last.now_ms, last.id
     rows: list[ObservationRow] = of_clusters(
         principal, lambda: service.store.read.observations(**asked, limit=limit), []
     )
@@ -694,6 +697,6 @@ def in_pages(
                 asked = min(left, _PAGE)
             if not asked:
                 return
-            rows, lines = page({"before_row": rows[-1].id}, asked)
+            rows, lines = page({"before_id": None, "before_row": rows[-1]}, asked)
 
     return pages(*page({"before_id": before_id}, size))

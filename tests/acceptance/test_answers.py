@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from policy.store import Store
 from tests.acceptance.commands import NOW, Policy, a_node, a_pod
+from tests.contract.builders import BY_HAND
 
 Cluster = Callable[..., str]
 START = "2026-11-20T10:00:00Z"
@@ -390,6 +392,17 @@ def test_an_eviction_is_found_by_its_time(policy: Policy, evicted: str) -> None:
     assert policy("who", "shop/we%", *at).err == "no eviction of `shop/we%` is recorded\n"
 
 
+def test_a_time_at_the_end_of_the_calendar_is_looked_around(policy: Policy, evicted: str) -> None:
+    """Up to the first and the last time that there is."""
+    for typed, said in (
+        ("0001-01-01T00:00:00Z", "from 0001-01-01T00:00:00Z to 0001-01-01T01:00:00Z"),
+        ("9999-12-31T23:30:00Z", "from 9999-12-31T22:30:00Z to 9999-12-31T23:59:59.999Z"),
+    ):
+        done = policy("who", "shop/low", "--around", typed, "--db", evicted)
+        told = f"no eviction of `shop/low` is recorded {said}; `--within` widens that\n"
+        assert done == (1, "", told)
+
+
 @pytest.mark.parametrize(
     ("option", "value", "found"),
     [
@@ -416,6 +429,16 @@ def test_what_is_no_workload_is_refused(policy: Policy, evicted: str, name: str)
     """It would find nothing, however long one looks; in the words of the API."""
     done = policy("decisions", "--workload", name, "--db", evicted)
     assert (done.status, done.out, done.err) == (1, "", f"`{name}` is not namespace/Kind/name\n")
+
+
+def test_what_if_reads_the_past_of_then(policy: Policy, evicted: str) -> None:
+    """Under rules that read other figures, too: the decision's own eviction is none of them."""
+    asked = ("what-if", "shop/high", "--at", "decision:1", "--depth", "1", "--db", evicted)
+    step, *_ = json.loads(policy(*asked, "--rules", "cooldown", "-o", "json").out)
+    assert (step["outcome"], step["victims"]) == ("preempt", ["shop/web-1"])
+    later = ("--now", "2026-11-21T00:05:00Z")
+    step, *_ = json.loads(policy(*asked, *later, "--rules", "cooldown", "-o", "json").out)
+    assert (step["outcome"], step["victims"]) == ("preempt", ["shop/db"])
 
 
 # --- could it have been avoided? -----------------------------------------------------------------
@@ -445,6 +468,27 @@ def test_what_would_have_avoided_it_is_decided_again(policy: Policy, evicted: st
     ]
     assert {r["what"] for r in found["rules"]} >= {"minimum-run-time", "pdb-hard-limit"}
     assert found["not_possible"] == []
+
+
+def test_rules_of_an_environment_that_cannot_be_read_are_left_out(
+    policy: Policy, evicted: str
+) -> None:
+    """Another version activated them: that is said, and the other answers are as they were."""
+    before = json.loads(policy("avoidable", "1", "--db", evicted, "-o", "json").out)
+    with Store.open(evicted) as store:
+        store.record.create_environment("odd", "default", at_ms=1, actor="ann")
+        store.record.activate(
+            "odd", rules=BY_HAND, reason="test", source="test", at_ms=1, actor="ann"
+        )
+    found = json.loads(policy("avoidable", "1", "--db", evicted, "-o", "json").out)
+    odd = {
+        "kind": None,
+        "what": "odd (by-hand)",
+        "spared": False,
+        "instead": None,
+        "why_not": "this version cannot read its rules: missing key `apiVersion`",
+    }
+    assert found == {**before, "environments": [odd, *before["environments"]]}
 
 
 def test_a_shipped_rule_that_spares_is_the_smallest_change(

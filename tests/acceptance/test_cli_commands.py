@@ -17,8 +17,9 @@ import pytest
 import yaml
 
 from policy.cli.app import run
-from policy.store import migrate
+from policy.store import Store, migrate
 from tests.acceptance.commands import NOW, Policy, a_node, a_pod
+from tests.contract.filled import fill
 
 # --- preempt and run -----------------------------------------------------------------------------
 
@@ -234,6 +235,20 @@ def test_explain_tells_the_whole_story(policy: Policy, decided: str) -> None:
     ):
         assert part in text, part
     assert max(len(line) for line in text.splitlines()) < 400
+
+
+def test_explain_goes_on_without_the_rules(policy: Policy, database_url: str) -> None:
+    """Where this version cannot read them, candidates have the values that are recorded."""
+    with Store.open(database_url) as store:
+        fill(store)
+    done = policy("explain", "1", "--db", database_url)
+    told = (
+        "the rule set is gone, or this version cannot read it: which values of candidates are times"
+        " is not known, and they are shown in milliseconds since 1970\n"
+    )
+    assert (done.status, done.err) == (0, told)
+    assert "Candidates: 2 kept of 2, decided by fewest-pdb-violations" in done.out
+    assert done.out.endswith("  nominated to n1\n")
 
 
 def test_explain_for_programs(policy: Policy, decided: str) -> None:

@@ -58,6 +58,7 @@ from tests.support.builders import NOW_MS, a_node, objects
         ("sql --list --limit 3", "`--limit` means nothing beside `--list`"),
         ("sql --list decisions", "`[QUERY|NAME|-]` means nothing beside `--list`"),
         ("sql SELECT~1 --limit 3", "the query has no parameter `limit`"),
+        ("sql SELECT~':a' -p a=1", "the query has no parameter `a`"),
         ("sql SELECT~:a -p a=1 -p a=2", "Invalid value for '-p' / '--param': `a` is given twice"),
         ("sql SELECT~:limit -p limit=1 --limit 2", "`limit` is given twice"),
         (

@@ -25,6 +25,19 @@ CLUSTER = """
  spec: {priority: 100, schedulingPolicy: {gang: {minCount: 1}}}}
 """
 
+PAST = """
+apiVersion: policy/v1
+kind: PreemptionRules
+metadata: {name: past}
+extends: kube-1.36-groups
+spec:
+  eligibility:
+    insert:
+      - at: start
+        rule: {id: often, when: "history.namespacePreemptions('default', duration('1h')) > 100",
+               verdict: deny, why: test, reason: too often}
+"""
+
 
 @pytest.fixture
 def db(policy: Policy, tmp_path: Path) -> tuple[str, str]:
@@ -155,12 +168,52 @@ LISTS = (
 )
 
 
+def test_rules_that_schedule_groups_would_not_have_decided_for_a_member(
+    policy: Policy, tmp_path: Path
+) -> None:
+    """`policy avoidable` says of an environment's rules what `policy compare` says of them."""
+    file = tmp_path / "cluster.yaml"
+    file.write_text(CLUSTER)
+    own = ("--db", str(tmp_path / "alone.db"))
+    for command in (
+        ("import", str(file)),
+        ("preempt", "train-0", "--rules", "kube-1.36", "--now", NOW),
+        ("env", "create", "groups"),
+        ("env", "activate", "groups", "kube-1.36-groups", "--reason", "test"),
+    ):
+        assert policy(*command, *own).status == 0
+    found = json.loads(policy("avoidable", "1", *own, "--output", "json").out)
+    why = "`kube-1.36-groups` schedules pod group `default/train` as one, not pod by pod"
+    groups = {"what": "groups (kube-1.36-groups)", "why_not": why}
+    assert found["environments"] == [{"kind": None, "spared": False, "instead": None, **groups}]
+    compared = policy("compare", "--rules", "kube-1.36-groups", *own, "--output", "json")
+    assert [one["detail"] for one in json.loads(compared.out)["skipped"]] == [why]
+
+
+def test_what_if_does_not_guess_the_past_of_a_cycle(
+    policy: Policy, db: tuple[str, str], tmp_path: Path
+) -> None:
+    """Figures that it did not read are not in the record: `policy compare` refuses them as well."""
+    rules = tmp_path / "past.yaml"
+    rules.write_text(PAST)
+    asked = ("what-if", "train", "--at", "group:1", "--rules", rules, "--depth", "1", *db)
+    done = policy(*asked)
+    told = (
+        "`past` reads figures of the past that group:1 did not read\n"
+        "  help: give the time for which they count with `--now`\n"
+    )
+    assert (done.status, done.err.endswith(told)) == (1, True)
+    assert policy(*asked, "--now", NOW).status == 0
+
+
 def test_who_evicted_a_pod_was_a_cycle(policy: Policy, db: tuple[str, str]) -> None:
     """By which rules, and what explains it; the document says what the record has."""
     first, cycle, *others = policy("who", "default/low", *db).out.splitlines()
     assert first.endswith("left n1 for default/train-0 (priority 50)")
     of = "cycle group:1 (`policy explain group:1`) of pod group default/train in cluster default"
-    assert cycle.startswith(f"  {of}, recorded ")
+    by = re.search(r"^recorded +(.*)$", policy("explain", "group:1", *db).out, re.MULTILINE)
+    assert by is not None
+    assert cycle == f"  {of}, recorded {by[1]}"
     assert others == [
         "  allowed by `lower-than-the-group`",
         "  rule set kube-1.36-groups, in no environment",

@@ -283,3 +283,26 @@ def test_files_of_the_spool_that_cannot_be_read_are_set_aside(
     ]
     with Store.open(url) as store:
         assert len(store.read.decisions("default")) == 1
+
+
+def test_a_key_stays_taken_where_a_write_may_be_committed(wire: BrokenWire, tmp_path: Path) -> None:
+    """Sent again under its `Idempotency-Key`, a rollback that took place is not done once more."""
+    with Store.open(wire.url) as store:
+        for rules in ("kube-1.30", "kube-1.28"):
+            serving.activate(store, rules, environment="other")
+    service = started(wire, tmp_path)
+    headers = {"Content-Type": "application/json", "Idempotency-Key": "back"}
+
+    def sent() -> tuple[int, str]:
+        path = "/api/v1/environments/other/rollback"
+        answer = service.post(path, {"reason": "test"}, headers=headers)
+        return answer.status_code, answer.json()["detail"]
+
+    wire.breaks_after, wire.commits_to_break = b"INSERT INTO activations", 1
+    assert (sent(), wire.broken) == ((503, "the database cannot answer now"), 1)
+    again = "the first request with this `Idempotency-Key` has no answer yet"
+    assert sent() == (409, again)
+    with Store.open(wire.url) as store:
+        active = [row.rule_set for row in store.read.activations("other")]
+    assert active == ["kube-1.30", "kube-1.28", "kube-1.30", RULES]
+    assert service.stop() == 0

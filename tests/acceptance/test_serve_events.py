@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -224,3 +225,23 @@ def test_proxies_are_told_to_send_events_on_at_once(service: Serving) -> None:
         "text/event-stream; charset=utf-8",
         "no",
     )
+
+
+def test_a_stream_outlives_a_database_that_is_away(tmp_path: Path) -> None:
+    """What is recorded once it is back is an event; the log has no traceback."""
+    file, away = tmp_path / "policy.db", tmp_path / "away.db"
+    with Store.open(str(file)) as store:
+        parts = objects(a_node("n1").cpu(4), a_pod("web").priority(1).cpu(1))
+        store.record.import_objects("default", parts, at_ms=serving.NOW_MS, source="test")
+    service = serving.serve(str(file), tmp_path, environment="")
+    with service.client.stream("GET", f"{service.url}/api/v1/events") as answer:
+        lines = answer.iter_lines()
+        assert next(lines).startswith(": decisions")
+        time.sleep(1.5)  # it looks once a second
+        file.rename(away)
+        time.sleep(3)
+        away.rename(file)
+        record(str(file), "default")
+        assert next(line for line in lines if line.startswith("event")) == "event: decision"
+    assert "Traceback" not in service.log.read_text()
+    assert service.stop() == 0

@@ -134,6 +134,16 @@ def test_a_page_does_not_begin_at_what_is_hidden(
         assert f"`after`: no list ended with {recorded[0]}" in said
 
 
+def test_a_page_does_not_begin_at_what_there_is_not(
+    service: Serving, tokens: dict[str, str]
+) -> None:
+    """Also for who sees everything: without its time nothing is behind it, nor before it."""
+    for path in ("/api/v1/observations", "/observed", "/api/v1/export/observations"):
+        answer = get(service, tokens, "all", f"{path}?after=99999")
+        said = answer.json()["detail"] if "api" in path else words(answer)
+        assert (answer.status_code, "no list ended with 99999" in said) == (400, True)
+
+
 def test_exports_and_sql_have_what_the_list_has(service: Serving, tokens: dict[str, str]) -> None:
     """For either viewer, filtered alike; SQL for the limited one."""
     for who, query in (("all", ""), ("own", ""), ("all", "?cluster=real&verdict=tie")):

@@ -21,6 +21,7 @@ from policy.preemption.decide import decide
 from policy.server.http import ADVICE, TITLES
 from policy.server.security.tokens import Role, TokenFile
 from policy.store import Store, Unavailable
+from tests.contract.builders import BY_HAND
 from tests.support import serving
 from tests.support.builders import a_node, a_pod, objects
 from tests.support.serving import Serving
@@ -418,3 +419,23 @@ def test_a_database_that_fails_is_no_sign_of_a_changed_record(db: str, tmp_path:
         file.flush()
         with pytest.raises(Unavailable):
             Replayer(store).snapshot(row)
+
+
+def test_rules_that_another_version_made_active(db: str, tmp_path: Path) -> None:
+    """Where this one cannot read them, that is said in place of what they would decide."""
+    with Store.open(db) as store:
+        parts = objects(a_pod("here").priority(1).cpu(1).on("n1"))
+        store.record.import_objects("default", parts, at_ms=serving.NOW_MS, source="test")
+        written: dict[str, Any] = {"at_ms": serving.NOW_MS, "actor": "test"}
+        store.record.create_environment("odd", "default", **written)
+        store.record.activate("odd", rules=BY_HAND, reason="test", source="test", **written)
+    service = serving.serve(db, tmp_path)
+    told = (409, "this version cannot read the active rules of environment `odd`: missing key")
+    for path, body in (("decide", {"pod": "web"}), ("what-if", {})):
+        asked = {"environment": "odd", **body}
+        answer = service.client.post(f"{service.url}/api/v1/{path}", json=asked)
+        assert (answer.status_code, answer.json()["detail"][: len(told[1])]) == told
+    page = service.get("/workloads/default/here")
+    said = "This version cannot read these rules: missing key <code>apiVersion</code>."
+    assert (page.status_code, said in page.text) == (200, True)
+    assert service.stop() == 0

@@ -81,6 +81,26 @@ def test_a_write_whose_process_ended_is_not_done_again(database_url: str, start:
     assert activated(service, "kube-1.27", key="one").status_code == 201
 
 
+def test_an_environment_is_told_as_it_is_at_one_instant(database_url: str, start: Start) -> None:
+    """Its `ETag` is of a state that there was: the active one is the newest of the activations."""
+    serving.filled(database_url)
+    service = start(database_url)
+    read = set[tuple[int, int]]()
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(
+            lambda: [
+                activated(service, f"kube-1.{27 + i % 2}", key=str(i)).status_code
+                for i in range(150)
+            ]
+        )
+        while not writing.done():
+            found = service.get("/api/v1/environments/prod").json()
+            read.add((found["active"]["id"], found["activations"][0]["id"]))
+    assert set(writing.result()) == {201}
+    assert len(read) > 1
+    assert [pair for pair in read if pair[0] != pair[1]] == []
+
+
 def _execute(url: str, statement: str) -> None:
     from sqlalchemy import text
 

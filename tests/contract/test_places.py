@@ -20,6 +20,7 @@ from policy.store.read.runs import ObservedEviction, PodRun, Runs, SessionEvicti
 from tests.contract.builders import (
     BY_HAND,
     NOW,
+    RULES_DIGEST,
     a_cluster,
     a_decision,
     a_pod,
@@ -99,6 +100,23 @@ def test_runs_are_told_from_the_versions(store: Store) -> None:
         "team/urgent": "team/Pod/urgent",
         "x/y": "x/Pod/y",
     }
+
+
+def test_a_run_is_as_old_as_the_states_that_are_kept(store: Store) -> None:
+    """Where its start is not known, and what was first seen of it was pruned."""
+    pod = a_pod("lab/web-9", node="n2", owner="ReplicaSet/web")
+    there = replace(pod, status=replace(pod.status, start_time=None))
+    for at_ms, objects in ((NOW + 700_000, [there]), (NOW + 800_000, [a_pod("lab/a")])):
+        store.record.import_objects("default", objects, at_ms=at_ms, source="test")
+    store.record.import_objects("default", [a_pod("lab/b")], at_ms=NOW + 900_000, source="test")
+    told = {"node": "n2", "priority": 0, "ended_ms": None, "start_known": False}
+
+    def known(since_ms: int) -> Runs:
+        return Runs(runs=(a_run("lab/web-9", started_ms=since_ms, **told),), whole=True)
+
+    assert store.read.runs_of("lab", "web") == known(NOW + 700_000)
+    store.ledger.prune(NOW + 850_000, actor="ann", at_ms=NOW + 900_000)
+    assert store.read.runs_of("lab", "web") == known(NOW + 800_000)
 
 
 def test_a_node_is_told_with_who_waits_for_it(store: Store) -> None:
@@ -257,6 +275,27 @@ def test_active_rules_say_what_they_protect(store: Store) -> None:
     supposed = said(NOW + 600_000, preemptor="gone/pod")
     assert supposed.asked == Asked(pod="", priority=100)
     assert protection(store, "default", [], preemptor="", now_ms=NOW) == []
+
+
+def test_rules_that_cannot_be_read_protect_as_far_as_is_known(store: Store) -> None:
+    """Those of an environment that another version activated; the others answer all the same."""
+    before = protection(store, "default", ["shop/web-1"], preemptor="", now_ms=NOW)
+    store.record.create_environment("odd", "default", at_ms=NOW, actor="ann")
+    store.record.activate("odd", rules=BY_HAND, reason="x", source="x", at_ms=NOW, actor="ann")
+    found = protection(store, "default", ["shop/web-1"], preemptor="", now_ms=NOW)
+    odd = Protection(
+        environment="odd",
+        rule_set="by-hand",
+        digest=RULES_DIGEST,
+        asked=before[0].asked,
+        judged=(),
+        unknown="",
+        would_protect=(),
+        unreadable="missing key `apiVersion`",
+    )
+    assert sorted(found, key=lambda one: one.environment) == sorted(
+        [*before, odd], key=lambda one: one.environment
+    )
 
 
 def test_what_left_a_node_is_found_by_indexes(store: Store) -> None:

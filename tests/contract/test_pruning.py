@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import text
 
+from policy.observing.model import Confidence, Preemption
 from policy.store import (
     HypotheticalDecision,
     KeptHead,
@@ -18,8 +19,9 @@ from policy.store import (
     StoreError,
     TamperKind,
 )
+from policy.store.observed import NewObservation
 from tests.contract.builders import BY_HAND, NOW, a_decision, made_on
-from tests.contract.filled import fill
+from tests.contract.filled import fill, observe
 from tests.contract.test_ledger import tampering
 
 CUT = NOW + 12
@@ -100,6 +102,28 @@ def test_pruning_goes_on_from_pruning(store):
     fill(store, "other")
     assert store.read.decisions("other")[0].id > 3
     assert store.ledger.verify().ok
+
+
+def test_a_list_goes_on_behind_what_was_pruned_meanwhile(store):
+    """Of observations, which are listed by their times: an older one was recorded later."""
+    observe(store, "default")
+    (listed,) = store.read.observations()
+    seen = Preemption(
+        preemptor="team/late",
+        preemptor_uid="late",
+        preemptor_kind="Pod",
+        node="n2",
+        scheduler="default-scheduler",
+        at_ms=listed.now_ms - 1,
+        confidence=Confidence.CERTAIN,
+        victims=(),
+    )
+    found = NewObservation(preemption=seen, situation=store.read.situation("default", seen))
+    store.record.observations("default", [found], at_ms=NOW + 90_000, source="", actor="ann")
+    prune(store, NOW + 30)
+    behind = store.read.observations(before=(listed.now_ms, listed.id))
+    assert [row.preemptor for row in behind] == ["team/late"]
+    assert behind == store.read.observations()
 
 
 def test_hypothetical_decisions_without_their_state_are_counted(store):

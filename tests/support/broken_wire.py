@@ -25,6 +25,7 @@ class BrokenWire:
         self._server = make_url(url)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.commits_to_break = 0  #: that reach the server, whose answer does not come back
+        self.breaks_after = b""  #: part of a statement whose commit is one of these, too
         self.broken = 0  #: commits, by now
         self._goes_on = threading.Event()
         self._goes_on.set()
@@ -64,10 +65,13 @@ class BrokenWire:
     def _to_server(
         self, client: socket.socket, server: socket.socket, breaks: threading.Event
     ) -> None:
+        wanted = False
         with _closing(client, server):
             while said := client.recv(_PIECE):
                 self._goes_on.wait()
-                if _COMMIT in said and said[:1] != _ALONE and self.commits_to_break:
+                wanted |= bool(self.breaks_after) and self.breaks_after in said
+                alone = said[:1] == _ALONE and not wanted
+                if _COMMIT in said and not alone and self.commits_to_break:
                     self.commits_to_break -= 1
                     breaks.set()
                 server.sendall(said)

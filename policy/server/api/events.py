@@ -24,6 +24,7 @@ from policy.server.http import Failure
 from policy.server.security.access import Principal
 from policy.server.security.numbers import Numbered
 from policy.server.service import PolicyService
+from policy.store import Unavailable
 
 _KEEP_ALIVE_SECONDS: Final = 15.0
 _AT_ONCE: Final = 100
@@ -137,6 +138,7 @@ async def events(
     """Server-sent events behind `seen`; polled, so that what other processes record is seen too.
 
     They end when the service does, and where it is no longer `still` for the viewer to see them.
+    While the database is away there is nothing new.
     """
     yield b": decisions, cycles of pod groups and batch sessions follow\n\n"
     looked: dict[str, int] = {}
@@ -144,30 +146,34 @@ async def events(
     full = False
     quiet = 0.0
     while not service.stopping.is_set() and still():
-        if look is None or not full:  # what is left of a look is read before the next one
-            look = await looks.after(look)
-        full = any_new = False
-        for head in look.heads:
-            if looked.get(head.cluster) == head.sequence:
-                continue
-            at = seen[head.cluster]
-            read = partial(_behind, service, principal, head.cluster, at)
-            found, whole = await look.reading((principal.view, head.cluster, at), read)
-            if not still():
-                return
-            together = []
-            for name, position, line in found:
-                seen.of[head.cluster] = position
-                together.append(_event(name, seen, line))
-            if together:
-                # One part: written one by one to a client that has just left, each would be a line
-                # of the log.
-                any_new = True
-                yield b"".join(together)
-            if whole:
-                looked[head.cluster] = head.sequence
-            else:
-                full = True
+        any_new = False
+        try:
+            if look is None or not full:  # what is left of a look is read before the next one
+                look = await looks.after(look)
+            full = False
+            for head in look.heads:
+                if looked.get(head.cluster) == head.sequence:
+                    continue
+                at = seen[head.cluster]
+                read = partial(_behind, service, principal, head.cluster, at)
+                found, whole = await look.reading((principal.view, head.cluster, at), read)
+                if not still():
+                    return
+                together = []
+                for name, position, line in found:
+                    seen.of[head.cluster] = position
+                    together.append(_event(name, seen, line))
+                if together:
+                    # One part: written one by one to a client that has just left, each would be a
+                    # line of the log.
+                    any_new = True
+                    yield b"".join(together)
+                if whole:
+                    looked[head.cluster] = head.sequence
+                else:
+                    full = True
+        except Unavailable:
+            full = False  # what is missing is read with the next look, once the database is back
         if full or any_new:
             quiet = 0.0
         elif (quiet := quiet + service.config.poll_seconds) >= _KEEP_ALIVE_SECONDS:

@@ -2,7 +2,8 @@
 
 Keys and answers are kept in the database for a day, so every process on it knows them. A write that
 was refused did nothing, so its key may be sent again; after an error that was not foreseen the key
-stays taken, as after the end of a process.
+stays taken, as after the end of a process, and after a connection that broke: what was being
+committed may be done.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from policy.server.http import Failure, in_thread
 from policy.server.security.access import Principal
 from policy.server.service import PolicyService
 from policy.store import StoreError
+from policy.store.errors import ConnectionLost
 from policy.store.record.keys import KnownWrite, WriteKey
 
 log = logging.getLogger("policy.server")
@@ -58,6 +60,8 @@ async def once(
         return _again(known, sent)
     try:
         made = await answer()
+    except ConnectionLost:
+        raise
     except (Failure, StoreError):
         await in_thread(record.give_key_back, place)
         raise
@@ -78,7 +82,7 @@ def _again(known: KnownWrite, sent: str) -> ApiResult:
             409,
             "conflict",
             f"the first request with this `{HEADER}` has no answer yet",
-            help="it is being answered, or its process ended: see whether it was done before you"
-            " send it with another key",
+            help="it is being answered, or its process ended, or the connection to the database was"
+            " lost: see whether it was done before you send it with another key",
         )
     return ApiResult(document=msgspec.json.decode(known.answer), status=known.status)

@@ -64,11 +64,12 @@ class Looks:
         return await asyncio.shield(self._next)
 
     async def _taken(self) -> Look:
-        if self._newest is not None:
-            await asyncio.sleep(max(0.0, self._looked + self._every - time.monotonic()))
+        await asyncio.sleep(max(0.0, self._looked + self._every - time.monotonic()))
         # INVARIANT: the heads are read before anything else is: what is recorded meanwhile moves
         # them again, and is seen with the next look.
-        heads = await in_thread(self._heads)
-        self._looked = time.monotonic()
+        try:
+            heads = await in_thread(self._heads)
+        finally:
+            self._looked = time.monotonic()
         self._newest = Look(heads)
         return self._newest

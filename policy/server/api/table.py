@@ -180,9 +180,9 @@ def _environments(asked: ApiRequest) -> ApiResult:
 
 
 def _environment(asked: ApiRequest) -> ApiResult:
-    store = asked.service.store
-    row = store.read.environment(asked.path["name"])
-    found = [views.activation(one) for one in store.read.activations(row.name)]
+    with asked.service.store.reading() as rooms:
+        row = rooms.read.environment(asked.path["name"])
+        found = [views.activation(one) for one in rooms.read.activations(row.name)]
     return ApiResult(document={**views.environment(row), "activations": found})
 
 

@@ -93,14 +93,16 @@ def _one(
     service: PolicyService, name: str, given: Mapping[str, str]
 ) -> tuple[dict[str, Any], Failure | None]:
     """What the page shows, and why a candidate cannot be judged. Raises Failure, NotFound."""
-    store = service.store
-    row = store.read.environment(name)
-    active = store.read.active_rule_set(name) if row.active is not None else None
+    with service.store.reading() as rooms:
+        read = rooms.read
+        row = read.environment(name)
+        active = read.active_rule_set(name) if row.active is not None else None
+        target = read.rollback_target(name)
+        activations = read.activations(name)
     batch = active is not None and active.batch
-    target = store.read.rollback_target(name)
     values: dict[str, Any] = {
         "told": views.environment(row),
-        "activations": [views.activation(one) for one in store.read.activations(name)],
+        "activations": [views.activation(one) for one in activations],
         "target": None if target is None else views.activation(target),
         "batch": batch,
         "names": [

@@ -47,7 +47,7 @@ class ObservationFilter(TypedDict, total=False):
     pod: str | None  #: the preemptor, or any victim
     verdict: str | None
     confidence: str | None
-    before_id: int | None  #: behind this one in the list
+    before: tuple[int, int] | None  #: behind the one of this `now_ms` and number in the list
 
 
 def not_replaced() -> ColumnElement[bool]:
@@ -90,10 +90,10 @@ def observations(
         query = query.where(or_(o.preemptor == pod, o.id.in_(taken)))
     if (node := wanted.get("node")) is not None:
         query = query.where(or_(o.node == node, _group_took(node, wanted.get("namespaces"))))
-    if (before_id := wanted.get("before_id")) is not None:
-        last = OBSERVATIONS.alias("last").c
-        then = select(last.now_ms).where(last.id == before_id).scalar_subquery()
-        query = query.where(or_(o.now_ms < then, and_(o.now_ms == then, o.id < before_id)))
+    if (before := wanted.get("before")) is not None:
+        # Not by the number alone: the one that was read before may have been pruned since.
+        then, number = before
+        query = query.where(or_(o.now_ms < then, and_(o.now_ms == then, o.id < number)))
     equal = {name: wanted.get(name) for name in ("preemptor", "verdict", "confidence")}
     query = query.filter_by(**{name: value for name, value in equal.items() if value is not None})
     if limit is not None:

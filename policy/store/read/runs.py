@@ -41,7 +41,8 @@ class PodRun:
     pod: str
     node: str
     priority: int
-    started_ms: int  #: where that is not known, when it was first seen on the node
+    #: where that is not known, when it was first seen on the node, as far back as states are kept
+    started_ms: int
     ended_ms: int | None  #: None where it is there still
     leaving: bool  #: it is there still, and being deleted
     start_known: bool = True
@@ -176,8 +177,8 @@ def _runs(
         start_ms = next((row.start_ms for row in rows if row.start_ms is not None), None)
         over = next((row for row in rows if row.phase in _OVER), None)
         ended = last.valid_to if over is None else over.valid_from
-        started_ms = at_ms.get(first.valid_from, 0) if start_ms is None else start_ms
-        ended_ms = None if ended is None else at_ms.get(ended, started_ms)
+        started_ms = at_ms[first.valid_from] if start_ms is None else start_ms
+        ended_ms = None if ended is None else at_ms[ended]
         yield PodRun(
             cluster=cluster,
             pod=last.key,
@@ -191,11 +192,13 @@ def _runs(
 
 
 def _instants(connection: Connection, cluster: int, numbers: Iterable[int]) -> Mapping[int, int]:
-    """When revisions were recorded."""
+    """When revisions were recorded; of one that was pruned, when the oldest that is kept was."""
     r = REVISIONS.c
-    found: dict[int, int] = {}
-    for some in chunks(sorted(numbers), _IDS):
-        query = select(r.number, r.at_ms).where(r.cluster_id == cluster, r.number.in_(some))
+    own = r.cluster_id == cluster
+    oldest = connection.execute(select(r.at_ms).where(own).order_by(r.number).limit(1)).scalar()
+    found = dict.fromkeys(numbers, oldest or 0)
+    for some in chunks(sorted(found), _IDS):
+        query = select(r.number, r.at_ms).where(own, r.number.in_(some))
         found.update({row.number: row.at_ms for row in connection.execute(query)})
     return found
 
