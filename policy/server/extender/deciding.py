@@ -18,8 +18,10 @@ from typing import Final, cast
 import msgspec
 
 from policy.cluster.digest import Change
+from policy.cluster.marked import NominatedByNode
 from policy.cluster.objects import Pod
 from policy.cluster.snapshot import Snapshot
+from policy.cluster.tables import PRIORITY, SCHEDULER
 from policy.decision import messages
 from policy.decision.model import Decision, OfferedNode, Outcome
 from policy.decision.record import record_of
@@ -79,6 +81,7 @@ class WaitingRequest:
     claim: Callable[[], None] = lambda: None
     reopen: Callable[[], None] = lambda: None
     hold: Callable[[], bool] = lambda: False  #: may it wait for a newer state?
+    held: Callable[[], bool] = lambda: False  #: has it waited for one?
     deadline: Deadline | None = None  #: up to which it is of use; None: it always is
     once: WriteKey | None = None  #: under which one process records it; None where no other has it
     in_doubt: bool = False  #: may it be in the record in another way, `DECIDED_IN_TIME`?
@@ -145,6 +148,8 @@ class Decider:
         self._rules: RuleSet | None = self._journal.active_rules()
         self._rules_moved = False  #: is another rule set active by now?
         self._contended = False  #: was somebody faster than the last decision?
+        #: was a promise there still when a call had waited for its end, and did nobody write since?
+        self._in_vain = False
         self._tracker = StateTracker(self._journal, clock=clock)
         self._warm_up()
         #: by key, pods that wait for a decision that changes nothing, and what they were before
@@ -177,7 +182,10 @@ class Decider:
 
     def refresh(self) -> None:
         """Take over what others changed. Raises StoreError."""
-        self._tracker.keep_up(self._store.state.head_revision(self._cluster))
+        head = self._store.state.head_revision(self._cluster)
+        if head > self._tracker.supposed.revision:
+            self._in_vain = False
+        self._tracker.keep_up(head)
 
     def settle(self) -> None:
         """Wait for the commit that is under way, if one is; nothing is left behind then.
@@ -324,9 +332,12 @@ class Decider:
         except DecisionError as exc:
             attempt.refused = NotDecidable(question=question, reason=exc)
             return None
-        if not attempt.gone and found.behind and question.hold():
+        # Where nobody follows the cluster a promise never ends: one call finds that out for all.
+        behind = found.behind or (found.promised and not self._in_vain)
+        if not attempt.gone and behind and question.hold():
             attempt.refused = Held(question=question, revision=state.revision)
             return None
+        self._in_vain |= found.promised and question.held()
         base, decision, taken = found.base, found.decision, found.taken
         question.trace.add(
             "decide",
@@ -360,7 +371,13 @@ class Decider:
         def on(taken: Sequence[Change], offer: Sequence[OfferedNode] = request.offer) -> _Decided:
             base = state.supposing(taken).at(now_ms, history=history)
             decision = decide(base.snapshot, rules, request.key, offer=offer, by_class=True)
-            return _Decided(base=base, decision=decision, taken=taken, behind=_behind(decision))
+            return _Decided(
+                base=base,
+                decision=decision,
+                taken=taken,
+                behind=_behind(decision),
+                promised=_promised_by_itself(decision, base.snapshot),
+            )
 
         taken = self._preemptor(attempt, state.snapshot)
         # Mostly the state has all victims, which to look at first would take as long as some of the
@@ -436,6 +453,8 @@ class Decider:
         """A commit has ended. Whoever waits for that hears it when the call has."""
         failure = commit.exception()
         self._contended = isinstance(failure, StateMoved)
+        if self._contended:
+            self._in_vain = False
         if isinstance(failure, RulesMoved):
             self._rules_moved = True
         if isinstance(failure, PodsMoved):
@@ -462,6 +481,8 @@ class _Decided:
     decision: Decision
     taken: Sequence[Change]  #: from the request
     behind: bool  #: does the request show that the state is?
+    #: so it does by a node that is left out; another one may be answered, whose pods may stay then
+    promised: bool
 
 
 class _Attempt:
@@ -543,6 +564,26 @@ def _behind(decision: Decision) -> bool:
     if decision.outcome is Outcome.PREEMPT:
         return False
     return bool(decision.trace.waits_for) or _names_unknown(decision)
+
+
+def _promised_by_itself(decision: Decision, snapshot: Snapshot) -> bool:
+    """Is a node left out for a pod that is nominated there and not of another scheduler?
+
+    A scheduler offers no room that it has promised: that pod is gone by now, or goes elsewhere.
+    """
+    found = decision.trace.dry_run_statuses
+    promised = [status.reasons == (messages.PROMISED,) for status in found.statuses]
+    if not any(promised):
+        return False
+    nodes = [name for name, i in zip(found.nodes, found.index, strict=True) if promised[i]]
+    priority, scheduler = snapshot.column(PRIORITY), snapshot.column(SCHEDULER)
+    asks, by_node = snapshot.row(decision.preemptor), NominatedByNode.of(snapshot)
+    for node in nodes:
+        rows = by_node.on_one(snapshot.nodes.index[node])
+        rows = rows[(priority[rows] >= decision.preemptor_priority) & (rows != asks)]
+        if (scheduler[rows] == scheduler[asks]).all():
+            return True
+    return False
 
 
 def _misses_victims(decision: Decision) -> bool:
