@@ -191,3 +191,32 @@ def test_calls_of_others_are_decided_meanwhile(database_url: str, tmp_path: Path
     with Store.open(database_url) as store:
         outcomes = [(row.preemptor, row.outcome) for row in store.read.decisions(CLUSTER)]
     assert outcomes == [("shop/urgent", Outcome.NOT_ELIGIBLE), ("shop/other", Outcome.PREEMPT)]
+
+
+def test_a_node_is_not_kept_for_a_pod_that_its_own_scheduler_knows_to_be_gone(
+    database_url: str, tmp_path: Path
+) -> None:
+    """It offers no room that it has promised itself: `kept` need not leave for what is past."""
+    first = a_pod("first", priority=200, version=8, nominatedNodeName="n1")
+    kept = a_pod("kept", priority=5, version=9, node="n0")
+    urgent = a_pod("urgent", priority=100, version=10)
+    items = [a_node("n0", version=1), a_node("n1", version=2), ITEMS[3], kept, first, urgent]
+    offered = {
+        node: {"Pods": [{"UID": f"uid-{victim}"}], "NumPDBViolations": 0}
+        for node, victim in (("n0", "kept"), ("n1", "low"))
+    }
+    call = {"Pod": urgent, "NodeNameToVictims": None, "NodeNameToMetaVictims": offered}
+    options = ("--extender-mode", "enforce", "--deadline", 40)
+    with (
+        followed(database_url, tmp_path, *options, items=items) as (server, service),
+        ThreadPoolExecutor(1) as pool,
+    ):
+        answer = pool.submit(service.preempt, call)
+        time.sleep(1.5)
+        assert not answer.done()
+        server.publish(
+            "DELETED", {**first, "metadata": {**first["metadata"], "resourceVersion": "11"}}
+        )
+        assert answer.result(40) == {"n1": ["uid-low"]}
+    _, served = the_decision(database_url)
+    assert served.waited_us > 0

@@ -75,7 +75,7 @@ class PreemptCall:
     patience: float = 0.0  #: seconds after `started` up to which it may wait for a newer state
     started: float = field(default_factory=time.monotonic)
     said: Future[Said] = field(default_factory=Future)
-    _held: float | None = None  #: since when it waits for a newer state
+    _held_at: float | None = None  #: since when it waits for a newer state
     _stage: _Stage = _Stage.WAITING
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -84,9 +84,14 @@ class PreemptCall:
         return int((time.monotonic() - self.started) * 1_000_000)
 
     @property
+    def held(self) -> bool:
+        """Has it waited for a newer state?"""
+        return self._held_at is not None
+
+    @property
     def waited_us(self) -> int:
         """How long it has waited for a newer state, microseconds."""
-        return 0 if self._held is None else int((time.monotonic() - self._held) * 1_000_000)
+        return 0 if self._held_at is None else int((time.monotonic() - self._held_at) * 1_000_000)
 
     @property
     def deadline(self) -> Deadline:
@@ -106,7 +111,7 @@ class PreemptCall:
         """Let it wait for a newer state; False where there is no time left for that."""
         if not self.patient:
             return False
-        self._held = time.monotonic() if self._held is None else self._held
+        self._held_at = time.monotonic() if self._held_at is None else self._held_at
         return True
 
     def fail(self, reason: BaseException) -> None:

@@ -18,11 +18,14 @@ from typing import Final, cast
 import msgspec
 
 from policy.cluster.digest import Change
+from policy.cluster.marked import NominatedByNode
 from policy.cluster.objects import Pod
 from policy.cluster.snapshot import Snapshot
+from policy.cluster.tables import PRIORITY, SCHEDULER
 from policy.decision import messages
 from policy.decision.model import Decision, OfferedNode, Outcome
 from policy.decision.record import record_of
+from policy.extenders.protocol import uid_of
 from policy.preemption.decide import DecisionError, decide
 from policy.preemption.obstacles import by_priority
 from policy.rules import RuleSet
@@ -54,8 +57,8 @@ log = logging.getLogger("policy.server")
 ACTOR: Final = "extender"
 _LATE_ATTEMPTS: Final = 3
 """How often a call that was answered before is decided, where its pod leaves meanwhile."""
-_LEFT: Final = 1000
-"""Pods that have left of which it is remembered."""
+_REMEMBERED: Final = 1000
+"""Pods of which it is remembered that they have left, or that they were waited for in vain."""
 _LOOKED_AT_FIRST: Final = 64
 """Questions after one whose victims the state did not have that are asked for theirs at once."""
 _AHEAD: Final = 16
@@ -80,6 +83,7 @@ class WaitingRequest:
     claim: Callable[[], None] = lambda: None
     reopen: Callable[[], None] = lambda: None
     hold: Callable[[], bool] = lambda: False  #: may it wait for a newer state?
+    held: Callable[[], bool] = lambda: False  #: has it waited for one?
     deadline: Deadline | None = None  #: up to which it is of use; None: it always is
     once: WriteKey | None = None  #: under which one process records it; None where no other has it
     in_doubt: bool = False  #: may it be in the record in another way, `DECIDED_IN_TIME`?
@@ -146,6 +150,9 @@ class Decider:
         self._rules: RuleSet | None = self._journal.active_rules()
         self._rules_moved = False  #: is another rule set active by now?
         self._contended = False  #: was somebody faster than the last decision?
+        #: by node and uid, promises that were there still when a call had waited for their end
+        self._in_vain: dict[tuple[str, str], None] = {}
+        self._nobody_writes = False  #: did nobody else write since such a call?
         self._tracker = StateTracker(self._journal, clock=clock)
         self._warm_up()
         #: by key, pods that wait for a decision that changes nothing, and what they were before
@@ -180,7 +187,10 @@ class Decider:
 
     def refresh(self) -> None:
         """Take over what others changed. Raises StoreError."""
-        self._tracker.keep_up(self._store.state.head_revision(self._cluster))
+        head = self._store.state.head_revision(self._cluster)
+        if head > self._tracker.supposed.revision:
+            self._nobody_writes = False
+        self._tracker.keep_up(head)
 
     def settle(self) -> None:
         """Wait for the commit that is under way, if one is; nothing is left behind then.
@@ -328,9 +338,16 @@ class Decider:
         except DecisionError as exc:
             attempt.refused = NotDecidable(question=question, reason=exc)
             return None
-        if not attempt.gone and found.behind and question.hold():
+        # What a scheduler was never told it promised takes its follower a while to undo, and where
+        # nobody follows the cluster no promise ends: one call finds that out for all.
+        promised = frozenset() if self._nobody_writes else found.promised - self._in_vain.keys()
+        behind = found.behind or bool(promised)
+        if not attempt.gone and behind and question.hold():
             attempt.refused = Held(question=question, revision=state.revision)
             return None
+        if promised and question.held():
+            self._in_vain = dict.fromkeys([*self._in_vain, *sorted(promised)][-_REMEMBERED:])
+            self._nobody_writes = True
         base, decision, taken = found.base, found.decision, found.taken
         question.trace.add(
             "decide",
@@ -364,8 +381,13 @@ class Decider:
         def on(taken: Sequence[Change], offer: Sequence[OfferedNode] = request.offer) -> _Decided:
             base = state.supposing(taken).at(now_ms, history=history)
             decision = decide(base.snapshot, rules, request.key, offer=offer, by_class=True)
-            behind = _behind(decision, base.snapshot)
-            return _Decided(base=base, decision=decision, taken=taken, behind=behind)
+            return _Decided(
+                base=base,
+                decision=decision,
+                taken=taken,
+                behind=_behind(decision, base.snapshot),
+                promised=_promised_by_itself(decision, base.snapshot),
+            )
 
         taken = self._preemptor(attempt, state.snapshot)
         # Mostly the state has all victims, which to look at first would take as long as some of the
@@ -447,10 +469,12 @@ class Decider:
         """A commit has ended. Whoever waits for that hears it when the call has."""
         failure = commit.exception()
         self._contended = isinstance(failure, StateMoved)
+        if self._contended:
+            self._nobody_writes = False
         if isinstance(failure, RulesMoved):
             self._rules_moved = True
         if isinstance(failure, PodsMoved):
-            self._left = dict.fromkeys([*self._left, *failure.pods][-_LEFT:])
+            self._left = dict.fromkeys([*self._left, *failure.pods][-_REMEMBERED:])
         try:
             attempt.committed(decision, began_ns, commit)
         finally:
@@ -473,6 +497,9 @@ class _Decided:
     decision: Decision
     taken: Sequence[Change]  #: from the request
     behind: bool  #: does the request show that the state is?
+    #: promises that it shows to be over, by node and uid; where another node is answered its pods
+    #: may stay then
+    promised: frozenset[tuple[str, str]]
 
 
 class _Attempt:
@@ -555,6 +582,28 @@ def _behind(decision: Decision, snapshot: Snapshot) -> bool:
         return False
     awaited = _UNKNOWN if snapshot.namespace_labels else _UNKNOWN - {messages.UNKNOWN_NAMESPACE}
     return bool(decision.trace.waits_for) or _names_unknown(decision, awaited)
+
+
+def _promised_by_itself(decision: Decision, snapshot: Snapshot) -> frozenset[tuple[str, str]]:
+    """By node and uid, the pods for which nodes are left out, none of them of another scheduler.
+
+    A scheduler offers no room that it has promised: such a pod is gone by now, or goes elsewhere.
+    """
+    found = decision.trace.dry_run_statuses
+    promised = [status.reasons == (messages.PROMISED,) for status in found.statuses]
+    if not any(promised):
+        return frozenset()
+    nodes = [name for name, i in zip(found.nodes, found.index, strict=True) if promised[i]]
+    priority, scheduler = snapshot.column(PRIORITY), snapshot.column(SCHEDULER)
+    asks, by_node = snapshot.row(decision.preemptor), NominatedByNode.of(snapshot)
+    pods: set[tuple[str, str]] = set()
+    for node in nodes:
+        rows = by_node.on_one(snapshot.nodes.index[node])
+        rows = rows[(priority[rows] >= decision.preemptor_priority) & (rows != asks)]
+        if (scheduler[rows] == scheduler[asks]).all():
+            waiting = snapshot.pods.some(rows.tolist())
+            pods.update((node, uid_of(pod)) for pod in waiting if pod is not None)
+    return frozenset(pods)
 
 
 def _misses_victims(decision: Decision) -> bool:

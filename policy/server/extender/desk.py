@@ -560,6 +560,7 @@ def _question(call: PreemptCall) -> WaitingRequest:
         claim=call.claim,
         reopen=call.reopen,
         hold=call.hold,
+        held=lambda: call.held,
         deadline=call.deadline,
         trace=call.trace,
     )

@@ -1,0 +1,147 @@
+"""A node that a scheduler offers, and that the state keeps for a pod which is nominated there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from policy.decision import messages
+from policy.decision.model import Decision, Outcome
+from policy.manifests import from_dicts
+from policy.rules import RuleSet
+from policy.server.extender.call import PreemptCall
+from policy.server.extender.deciding import Decider, Held
+from policy.server.extender.desk import _question
+from policy.server.extender.wire import read_preempt
+from policy.store import Store
+from policy.store.model.decisions import CallMode
+from tests.support.answered import HIGH, asked, item, pod
+from tests.support.builders import NOW_MS
+from tests.support.recording import recorded, recorder_of
+
+A, B = pod("a", 1, "n1"), pod("b", 2, "n2")
+NODES = [
+    item("Node", name, status={"allocatable": {"cpu": "2", "memory": "8Gi", "pods": "9"}})
+    for name in ("n1", "n2")
+]
+OFFERED = {
+    node: {"Pods": [{"UID": f"uid-{victim}"}], "NumPDBViolations": 0}
+    for node, victim in (("n1", "a"), ("n2", "b"))
+}
+
+
+def first(*, scheduler: str = "default-scheduler", priority: int = 20) -> dict[str, Any]:
+    """A pod that is nominated to n1."""
+    waits = pod("first", priority)
+    waits["spec"]["schedulerName"] = scheduler
+    waits["status"]["nominatedNodeName"] = "n1"
+    return waits
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    options: dict[str, Any] = {"at_ms": NOW_MS, "actor": "ann"}
+    with Store.open(database_url) as opened:
+        opened.record.create_environment("prod", "default", **options)
+        rules = RuleSet.load("kube-1.36")
+        opened.record.activate("prod", rules=rules, reason="t", source="kube-1.36", **options)
+        yield opened
+
+
+def fill(store: Store, *nominated: dict[str, Any]) -> None:
+    objects = list(from_dicts([item("Namespace", "shop"), *NODES, A, B, HIGH, *nominated]))
+    store.record.import_objects("default", objects, at_ms=NOW_MS, source="t")
+
+
+def decided(store: Store, *, patience: float) -> Decision:
+    """Both nodes are offered."""
+    return asked(store, {"Pod": HIGH, "NodeNameToMetaVictims": OFFERED}, patience=patience)
+
+
+def told(decision: Decision) -> tuple[str | None, dict[str, str]]:
+    statuses = decision.trace.dry_run_statuses
+    return decision.node, {node: statuses[node].reasons[0] for node in statuses}
+
+
+PROMISED = ("n2", {"n1": messages.PROMISED})
+
+
+def test_a_promise_of_the_scheduler_that_offers_the_node_is_past(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is waited for the state also where another node could be answered."""
+    fill(store, first())
+    held: list[object] = []
+    with monkeypatch.context() as patched:
+        patched.setattr("tests.support.answered.recorded", held.append)
+        with pytest.raises(AttributeError):  # there is no decision
+            decided(store, patience=60)
+    assert [type(one) for one in held] == [Held]
+    assert store.read.decisions("default") == []
+    # The promise is kept where no other state comes.
+    assert told(decided(store, patience=0)) == PROMISED
+
+
+@pytest.mark.parametrize("more", [(), (first(priority=8),)], ids=["alone", "beside-a-lower-one"])
+def test_a_promise_of_another_scheduler_is_kept_at_once(
+    store: Store, more: tuple[dict[str, Any], ...]
+) -> None:
+    """No scheduler knows the nominated pods of others: an offer says nothing of them."""
+    other = first(scheduler="another")
+    other["metadata"].update(name="other", uid="uid-other")
+    fill(store, other, *more)
+    assert told(decided(store, patience=60)) == PROMISED
+
+
+def call_for(name: str, *, patience: float) -> PreemptCall:
+    preemptor = pod(name, 9)
+    body = msgspec.json.encode({"Pod": preemptor, "NodeNameToMetaVictims": OFFERED})
+    return PreemptCall(
+        request=read_preempt(body),
+        mode=CallMode.ENFORCE,
+        caller="",
+        arrived_ms=NOW_MS,
+        seconds=60,
+        body=body,
+        patience=patience,
+    )
+
+
+def test_each_promise_is_waited_for_in_vain_once(store: Store) -> None:
+    """Without a follower no promise ends: none is waited for then before somebody else writes."""
+    fill(store, first())
+    with recorder_of(store) as recorder:
+        decider = Decider(store, "prod", clock=lambda: NOW_MS, recorder=recorder)
+        decider.refresh()
+
+        def news() -> None:
+            labelled = item("Namespace", "shop")
+            labelled["metadata"]["labels"] = {"a": str(len(store.read.decisions("default")))}
+            told = [("Namespace", "shop", next(iter(from_dicts([labelled]))))]
+            store.record.follow("default", [told], at_ms=NOW_MS, source="t", actor="ann")
+            decider.refresh()
+
+        def in_vain(name: str) -> Decision:
+            waits = call_for(name, patience=60)
+            assert isinstance(decider.decide(_question(waits)), Held)
+            waits.patience = 0
+            return recorded(decider.decide(_question(waits))).decision
+
+        def at_once(name: str) -> Decision:
+            return recorded(decider.decide(_question(call_for(name, patience=60)))).decision
+
+        assert in_vain("one").node == "n2"  # which is promised from now on, too
+        decider.refresh()
+        assert at_once("two").outcome is Outcome.NO_CANDIDATE
+        news()
+        assert in_vain("three").outcome is Outcome.NO_CANDIDATE
+        news()
+        assert at_once("four").outcome is Outcome.NO_CANDIDATE
+
+
+def test_a_promise_to_a_less_important_pod_counts_nowhere(store: Store) -> None:
+    fill(store, first(priority=8))
+    assert told(decided(store, patience=60)) == ("n1", {})
