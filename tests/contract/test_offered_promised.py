@@ -51,9 +51,20 @@ def store(database_url: str) -> Iterator[Store]:
         yield opened
 
 
-def fill(store: Store, *nominated: dict[str, Any]) -> None:
+def fill(store: Store, *nominated: dict[str, Any], followed: bool = True) -> None:
     objects = list(from_dicts([item("Namespace", "shop"), *NODES, A, B, HIGH, *nominated]))
     store.record.import_objects("default", objects, at_ms=NOW_MS, source="t")
+    if followed:
+        news(store, version=1)
+
+
+def news(store: Store, *, version: int) -> None:
+    """A follower has written."""
+    labelled = item("Namespace", "shop")
+    labelled["metadata"]["labels"] = {"version": str(version)}
+    told = [("Namespace", "shop", next(iter(from_dicts([labelled]))))]
+    given: dict[str, Any] = {"at_ms": NOW_MS, "source": "t", "actor": "ann"}
+    store.record.follow("default", [told], positions={"Namespace": version}, **given)
 
 
 def decided(store: Store, *, patience: float) -> Decision:
@@ -111,18 +122,11 @@ def call_for(name: str, *, patience: float) -> PreemptCall:
 
 
 def test_each_promise_is_waited_for_in_vain_once(store: Store) -> None:
-    """Without a follower no promise ends: none is waited for then before somebody else writes."""
+    """Where the follower is away none is waited for before somebody writes again."""
     fill(store, first())
     with recorder_of(store) as recorder:
         decider = Decider(store, "prod", clock=lambda: NOW_MS, recorder=recorder)
         decider.refresh()
-
-        def news() -> None:
-            labelled = item("Namespace", "shop")
-            labelled["metadata"]["labels"] = {"a": str(len(store.read.decisions("default")))}
-            told = [("Namespace", "shop", next(iter(from_dicts([labelled]))))]
-            store.record.follow("default", [told], at_ms=NOW_MS, source="t", actor="ann")
-            decider.refresh()
 
         def in_vain(name: str) -> Decision:
             waits = call_for(name, patience=60)
@@ -136,10 +140,18 @@ def test_each_promise_is_waited_for_in_vain_once(store: Store) -> None:
         assert in_vain("one").node == "n2"  # which is promised from now on, too
         decider.refresh()
         assert at_once("two").outcome is Outcome.NO_CANDIDATE
-        news()
+        news(store, version=2)
+        decider.refresh()
         assert in_vain("three").outcome is Outcome.NO_CANDIDATE
-        news()
+        news(store, version=3)
+        decider.refresh()
         assert at_once("four").outcome is Outcome.NO_CANDIDATE
+
+
+def test_without_a_follower_no_promise_is_waited_for(store: Store) -> None:
+    """None would end; whatever others write."""
+    fill(store, first(), followed=False)
+    assert told(decided(store, patience=60)) == PROMISED
 
 
 def test_a_promise_to_a_less_important_pod_counts_nowhere(store: Store) -> None:

@@ -152,7 +152,9 @@ class Decider:
         self._contended = False  #: was somebody faster than the last decision?
         #: by node and uid, promises that were there still when a call had waited for their end
         self._in_vain: dict[tuple[str, str], None] = {}
-        self._nobody_writes = False  #: did nobody else write since such a call?
+        #: may a follower end a promise? None where that is to be looked up; False where nobody else
+        #: has written since such a call
+        self._is_followed: bool | None = None
         self._tracker = StateTracker(self._journal, clock=clock)
         self._warm_up()
         #: by key, pods that wait for a decision that changes nothing, and what they were before
@@ -189,7 +191,7 @@ class Decider:
         """Take over what others changed. Raises StoreError."""
         head = self._store.state.head_revision(self._cluster)
         if head > self._tracker.supposed.revision:
-            self._nobody_writes = False
+            self._others_write()
         self._tracker.keep_up(head)
 
     def settle(self) -> None:
@@ -338,16 +340,14 @@ class Decider:
         except DecisionError as exc:
             attempt.refused = NotDecidable(question=question, reason=exc)
             return None
-        # What a scheduler was never told it promised takes its follower a while to undo, and where
-        # nobody follows the cluster no promise ends: one call finds that out for all.
-        promised = frozenset() if self._nobody_writes else found.promised - self._in_vain.keys()
+        promised = self._promises_over(found)
         behind = found.behind or bool(promised)
         if not attempt.gone and behind and question.hold():
             attempt.refused = Held(question=question, revision=state.revision)
             return None
         if promised and question.held():
             self._in_vain = dict.fromkeys([*self._in_vain, *sorted(promised)][-_REMEMBERED:])
-            self._nobody_writes = True
+            self._is_followed = False
         base, decision, taken = found.base, found.decision, found.taken
         question.trace.add(
             "decide",
@@ -369,6 +369,23 @@ class Decider:
             taken_on=state if taken else None,
         )
 
+    def _promises_over(self, found: _Decided) -> frozenset[tuple[str, str]]:
+        """Promises that the request shows to be over, which a follower may write in a moment.
+
+        By node and uid. Where another node is answered, its pods may stay then. Of what a scheduler
+        was never told that it promised it takes a while to know: each is waited for once. Where
+        nobody follows the cluster none ends.
+        """
+        if self._is_followed is False:
+            return frozenset()
+        promised = _promised_by_itself(found.decision, found.base.snapshot) - self._in_vain.keys()
+        if promised and self._is_followed is None:
+            self._is_followed = bool(self._store.read.follow_positions(self._cluster))
+        return promised if self._is_followed else frozenset()
+
+    def _others_write(self) -> None:
+        self._is_followed = self._is_followed or None
+
     def _decided(self, attempt: _Attempt, state: State, rules: RuleSet) -> _Decided:
         """The decision on a state, with what the request knows better. Raises DecisionError."""
         question, request = attempt.question, attempt.question.request
@@ -381,13 +398,8 @@ class Decider:
         def on(taken: Sequence[Change], offer: Sequence[OfferedNode] = request.offer) -> _Decided:
             base = state.supposing(taken).at(now_ms, history=history)
             decision = decide(base.snapshot, rules, request.key, offer=offer, by_class=True)
-            return _Decided(
-                base=base,
-                decision=decision,
-                taken=taken,
-                behind=_behind(decision, base.snapshot),
-                promised=_promised_by_itself(decision, base.snapshot),
-            )
+            behind = _behind(decision, base.snapshot)
+            return _Decided(base=base, decision=decision, taken=taken, behind=behind)
 
         taken = self._preemptor(attempt, state.snapshot)
         # Mostly the state has all victims, which to look at first would take as long as some of the
@@ -470,7 +482,7 @@ class Decider:
         failure = commit.exception()
         self._contended = isinstance(failure, StateMoved)
         if self._contended:
-            self._nobody_writes = False
+            self._others_write()
         if isinstance(failure, RulesMoved):
             self._rules_moved = True
         if isinstance(failure, PodsMoved):
@@ -497,9 +509,6 @@ class _Decided:
     decision: Decision
     taken: Sequence[Change]  #: from the request
     behind: bool  #: does the request show that the state is?
-    #: promises that it shows to be over, by node and uid; where another node is answered its pods
-    #: may stay then
-    promised: frozenset[tuple[str, str]]
 
 
 class _Attempt:
