@@ -150,9 +150,9 @@ class Decider:
         self._rules: RuleSet | None = self._journal.active_rules()
         self._rules_moved = False  #: is another rule set active by now?
         self._contended = False  #: was somebody faster than the last decision?
-        #: by node and uid, promises that were there still when a call had waited for their end
+        #: by node, of `_awaited` what was so still when a call had waited for news; newest last
         self._in_vain: dict[tuple[str, str], None] = {}
-        #: may a follower end a promise? None where that is to be looked up; False where nobody else
+        #: may a follower write soon? None where that is to be looked up; False where nobody else
         #: has written since such a call
         self._is_followed: bool | None = None
         self._tracker = StateTracker(self._journal, clock=clock)
@@ -340,13 +340,12 @@ class Decider:
         except DecisionError as exc:
             attempt.refused = NotDecidable(question=question, reason=exc)
             return None
-        promised = self._promises_over(found)
-        behind = found.behind or bool(promised)
-        if not attempt.gone and behind and question.hold():
+        awaited = self._awaited(found, request.offer)
+        if not attempt.gone and (found.behind or awaited) and question.hold():
             attempt.refused = Held(question=question, revision=state.revision)
             return None
-        if promised and question.held():
-            self._in_vain = dict.fromkeys([*self._in_vain, *sorted(promised)][-_REMEMBERED:])
+        if awaited and question.held():
+            self._in_vain = dict.fromkeys([*self._in_vain, *sorted(awaited)][-_REMEMBERED:])
             self._is_followed = False
         base, decision, taken = found.base, found.decision, found.taken
         question.trace.add(
@@ -369,19 +368,19 @@ class Decider:
             taken_on=state if taken else None,
         )
 
-    def _promises_over(self, found: _Decided) -> frozenset[tuple[str, str]]:
-        """Promises that the request shows to be over, which a follower may write in a moment.
+    def _awaited(self, found: _Decided, offer: Sequence[OfferedNode]) -> frozenset[tuple[str, str]]:
+        """By node, what keeps it out that a follower may write otherwise in a moment.
 
-        By node and uid. Where another node is answered, its pods may stay then. Of what a scheduler
-        was never told that it promised it takes a while to know: each is waited for once. Where
-        nobody follows the cluster none ends.
+        Where another node is answered, its pods may stay then. What is still so after a wait may
+        stay so, as where a follower cannot read a pod: for each it is waited once. Where nobody
+        follows the cluster no news come.
         """
         if self._is_followed is False:
             return frozenset()
-        promised = _promised_by_itself(found.decision, found.base.snapshot) - self._in_vain.keys()
-        if promised and self._is_followed is None:
+        awaited = _kept_out(found.decision, found.base.snapshot, offer) - self._in_vain.keys()
+        if awaited and self._is_followed is None:
             self._is_followed = bool(self._store.read.follow_positions(self._cluster))
-        return promised if self._is_followed else frozenset()
+        return awaited if self._is_followed else frozenset()
 
     def _others_write(self) -> None:
         self._is_followed = self._is_followed or None
@@ -585,34 +584,56 @@ def _behind(decision: Decision, snapshot: Snapshot) -> bool:
     """Was the pod refused for what the scheduler, by its call, has seen change already?
 
     It offers no candidates for a pod that waits for victims to leave, and none that it does not
-    know. A state without any namespaces is not one that will have them in a moment.
+    know.
     """
     if decision.outcome is Outcome.PREEMPT:
         return False
-    awaited = _UNKNOWN if snapshot.namespace_labels else _UNKNOWN - {messages.UNKNOWN_NAMESPACE}
-    return bool(decision.trace.waits_for) or _names_unknown(decision, awaited)
+    return bool(decision.trace.waits_for) or _names_unknown(decision, _to_come(snapshot))
 
 
-def _promised_by_itself(decision: Decision, snapshot: Snapshot) -> frozenset[tuple[str, str]]:
-    """By node and uid, the pods for which nodes are left out, none of them of another scheduler.
+def _to_come(snapshot: Snapshot) -> frozenset[str]:
+    """Of `_UNKNOWN`, the reasons that may be none in a moment.
 
-    A scheduler offers no room that it has promised: such a pod is gone by now, or goes elsewhere.
+    A state without any namespaces is not one that will have them.
+    """
+    return _UNKNOWN if snapshot.namespace_labels else _UNKNOWN - {messages.UNKNOWN_NAMESPACE}
+
+
+def _kept_out(
+    decision: Decision, snapshot: Snapshot, offer: Sequence[OfferedNode]
+) -> frozenset[tuple[str, str]]:
+    """By node, what keeps it out although the scheduler, which offers it, has seen that change.
+
+    Pods that are nominated there, none of them of another scheduler: it offers no room that it has
+    promised, so such a pod is gone by now, or goes elsewhere. And victims of a node or a namespace
+    that the state does not have. A victim alone may as well be one that has just left.
     """
     found = decision.trace.dry_run_statuses
-    promised = [status.reasons == (messages.PROMISED,) for status in found.statuses]
-    if not any(promised):
+    to_come = _to_come(snapshot) - {messages.UNKNOWN_VICTIM}
+    reasons = [status.reasons for status in found.statuses]
+    promised = [of == (messages.PROMISED,) for of in reasons]
+    unknown = [not to_come.isdisjoint(of) for of in reasons]
+    if not any(promised) and not any(unknown):
         return frozenset()
-    nodes = [name for name, i in zip(found.nodes, found.index, strict=True) if promised[i]]
+    victims = {one.node: one.victims for one in offer}
+    kept_out: set[tuple[str, str]] = set()
+    for node, i in zip(found.nodes, found.index, strict=True):
+        if promised[i]:
+            kept_out.update((node, uid) for uid in _nominated(decision, snapshot, node))
+        elif unknown[i]:
+            kept_out.update((node, uid) for uid in victims[node])
+    return frozenset(kept_out)
+
+
+def _nominated(decision: Decision, snapshot: Snapshot, node: str) -> Sequence[str]:
+    """Uids of the pods that a node is kept for; none where one of them is of another scheduler."""
     priority, scheduler = snapshot.column(PRIORITY), snapshot.column(SCHEDULER)
-    asks, by_node = snapshot.row(decision.preemptor), NominatedByNode.of(snapshot)
-    pods: set[tuple[str, str]] = set()
-    for node in nodes:
-        rows = by_node.on_one(snapshot.nodes.index[node])
-        rows = rows[(priority[rows] >= decision.preemptor_priority) & (rows != asks)]
-        if (scheduler[rows] == scheduler[asks]).all():
-            waiting = snapshot.pods.some(rows.tolist())
-            pods.update((node, uid_of(pod)) for pod in waiting if pod is not None)
-    return frozenset(pods)
+    asks = snapshot.row(decision.preemptor)
+    rows = NominatedByNode.of(snapshot).on_one(snapshot.nodes.index[node])
+    rows = rows[(priority[rows] >= decision.preemptor_priority) & (rows != asks)]
+    if not (scheduler[rows] == scheduler[asks]).all():
+        return ()
+    return [uid_of(pod) for pod in snapshot.pods.some(rows.tolist()) if pod is not None]
 
 
 def _misses_victims(decision: Decision) -> bool:

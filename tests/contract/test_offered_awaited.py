@@ -1,4 +1,4 @@
-"""A node that a scheduler offers, and that the state keeps for a pod which is nominated there."""
+"""Nodes that are offered, and left out for what a follower may write in a moment."""
 
 from __future__ import annotations
 
@@ -110,6 +110,10 @@ def test_a_promise_of_another_scheduler_is_kept_at_once(
 def call_for(name: str, *, patience: float) -> PreemptCall:
     preemptor = pod(name, 9)
     body = msgspec.json.encode({"Pod": preemptor, "NodeNameToMetaVictims": OFFERED})
+    return call_of(body, patience=patience)
+
+
+def call_of(body: bytes, *, patience: float) -> PreemptCall:
     return PreemptCall(
         request=read_preempt(body),
         mode=CallMode.ENFORCE,
@@ -152,6 +156,28 @@ def test_without_a_follower_no_promise_is_waited_for(store: Store) -> None:
     """None would end; whatever others write."""
     fill(store, first(), followed=False)
     assert told(decided(store, patience=60)) == PROMISED
+
+
+def test_a_node_that_a_follower_will_write_is_waited_for_once(store: Store) -> None:
+    """Its pods may be the ones to leave; a victim alone may be one that has just left."""
+    fill(store)
+    one_more = pod("fresh", 0, "n3")
+    offered = {
+        "n2": {"Pods": [B], "NumPDBViolations": 0},
+        "n3": {"Pods": [one_more], "NumPDBViolations": 0},
+    }
+    body = msgspec.json.encode({"Pod": HIGH, "NodeNameToVictims": offered})
+    waits = call_of(body, patience=60)
+    with recorder_of(store) as recorder:
+        decider = Decider(store, "prod", clock=lambda: NOW_MS, recorder=recorder)
+        assert isinstance(decider.decide(_question(waits)), Held)
+        waits.patience = 0
+        assert recorded(decider.decide(_question(waits))).decision.node == "n2"
+        decider.refresh()
+        news(store, version=2)
+        decider.refresh()
+        again = recorded(decider.decide(_question(call_of(body, patience=60)))).decision
+        assert (again.outcome, "n3" in again.trace.dry_run_statuses) == (Outcome.PREEMPT, True)
 
 
 def test_a_promise_to_a_less_important_pod_counts_nowhere(store: Store) -> None:
