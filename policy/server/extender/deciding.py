@@ -18,19 +18,16 @@ from typing import Final, cast
 import msgspec
 
 from policy.cluster.digest import Change
-from policy.cluster.marked import NominatedByNode
 from policy.cluster.objects import Pod
 from policy.cluster.snapshot import Snapshot
-from policy.cluster.tables import PRIORITY, SCHEDULER
-from policy.decision import messages
-from policy.decision.model import Decision, OfferedNode, Outcome
+from policy.decision.model import Decision, OfferedNode
 from policy.decision.record import record_of
-from policy.extenders.protocol import uid_of
 from policy.preemption.decide import DecisionError, decide
 from policy.preemption.obstacles import by_priority
 from policy.rules import RuleSet
 from policy.scheduling.effects import changes_of
 from policy.scheduling.state import Contended, Proposal, State, StateMoved, StateTracker
+from policy.server.extender.behind import Awaited, is_behind, misses_victims
 from policy.server.extender.brought import (
     BodyNeeded,
     is_past,
@@ -57,8 +54,8 @@ log = logging.getLogger("policy.server")
 ACTOR: Final = "extender"
 _LATE_ATTEMPTS: Final = 3
 """How often a call that was answered before is decided, where its pod leaves meanwhile."""
-_REMEMBERED: Final = 1000
-"""Pods of which it is remembered that they have left, or that they were waited for in vain."""
+_LEFT: Final = 1000
+"""Pods that have left of which it is remembered."""
 _LOOKED_AT_FIRST: Final = 64
 """Questions after one whose victims the state did not have that are asked for theirs at once."""
 _AHEAD: Final = 16
@@ -150,11 +147,9 @@ class Decider:
         self._rules: RuleSet | None = self._journal.active_rules()
         self._rules_moved = False  #: is another rule set active by now?
         self._contended = False  #: was somebody faster than the last decision?
-        #: by node, of `_awaited` what was so still when a call had waited for news; newest last
-        self._in_vain: dict[tuple[str, str], None] = {}
-        #: may a follower write soon? None where that is to be looked up; False where nobody else
-        #: has written since such a call
-        self._is_followed: bool | None = None
+        self._awaited = Awaited(
+            followed=lambda: bool(store.read.follow_positions(self._cluster)),
+        )
         self._tracker = StateTracker(self._journal, clock=clock)
         self._warm_up()
         #: by key, pods that wait for a decision that changes nothing, and what they were before
@@ -191,7 +186,7 @@ class Decider:
         """Take over what others changed. Raises StoreError."""
         head = self._store.state.head_revision(self._cluster)
         if head > self._tracker.supposed.revision:
-            self._others_write()
+            self._awaited.others_write()
         self._tracker.keep_up(head)
 
     def settle(self) -> None:
@@ -340,13 +335,12 @@ class Decider:
         except DecisionError as exc:
             attempt.refused = NotDecidable(question=question, reason=exc)
             return None
-        awaited = self._awaited(found, request.offer)
+        awaited = self._awaited.of(found.decision, found.base.snapshot, request.offer)
         if not attempt.gone and (found.behind or awaited) and question.hold():
             attempt.refused = Held(question=question, revision=state.revision)
             return None
         if awaited and question.held():
-            self._in_vain = dict.fromkeys([*self._in_vain, *sorted(awaited)][-_REMEMBERED:])
-            self._is_followed = False
+            self._awaited.in_vain(awaited)
         base, decision, taken = found.base, found.decision, found.taken
         question.trace.add(
             "decide",
@@ -368,23 +362,6 @@ class Decider:
             taken_on=state if taken else None,
         )
 
-    def _awaited(self, found: _Decided, offer: Sequence[OfferedNode]) -> frozenset[tuple[str, str]]:
-        """By node, what keeps it out that a follower may write otherwise in a moment.
-
-        Where another node is answered, its pods may stay then. What is still so after a wait may
-        stay so, as where a follower cannot read a pod: for each it is waited once. Where nobody
-        follows the cluster no news come.
-        """
-        if self._is_followed is False:
-            return frozenset()
-        awaited = _kept_out(found.decision, found.base.snapshot, offer) - self._in_vain.keys()
-        if awaited and self._is_followed is None:
-            self._is_followed = bool(self._store.read.follow_positions(self._cluster))
-        return awaited if self._is_followed else frozenset()
-
-    def _others_write(self) -> None:
-        self._is_followed = self._is_followed or None
-
     def _decided(self, attempt: _Attempt, state: State, rules: RuleSet) -> _Decided:
         """The decision on a state, with what the request knows better. Raises DecisionError."""
         question, request = attempt.question, attempt.question.request
@@ -397,7 +374,7 @@ class Decider:
         def on(taken: Sequence[Change], offer: Sequence[OfferedNode] = request.offer) -> _Decided:
             base = state.supposing(taken).at(now_ms, history=history)
             decision = decide(base.snapshot, rules, request.key, offer=offer, by_class=True)
-            behind = _behind(decision, base.snapshot)
+            behind = is_behind(decision, base.snapshot)
             return _Decided(base=base, decision=decision, taken=taken, behind=behind)
 
         taken = self._preemptor(attempt, state.snapshot)
@@ -407,7 +384,7 @@ class Decider:
         if looks:
             taken += self._victims(question, state.snapshot)
         found = on(taken)
-        if not looks and _misses_victims(found.decision):
+        if not looks and misses_victims(found.decision):
             victims = self._victims(question, found.base.snapshot)
             if victims:
                 found = on([*taken, *victims])
@@ -481,11 +458,11 @@ class Decider:
         failure = commit.exception()
         self._contended = isinstance(failure, StateMoved)
         if self._contended:
-            self._others_write()
+            self._awaited.others_write()
         if isinstance(failure, RulesMoved):
             self._rules_moved = True
         if isinstance(failure, PodsMoved):
-            self._left = dict.fromkeys([*self._left, *failure.pods][-_REMEMBERED:])
+            self._left = dict.fromkeys([*self._left, *failure.pods][-_LEFT:])
         try:
             attempt.committed(decision, began_ns, commit)
         finally:
@@ -558,9 +535,6 @@ PLACED: Final = "the pod is bound, or being deleted"
 """Why a scheduler that is obeyed was not answered what was decided."""
 DECIDED_IN_TIME: Final = ("", GONE, PLACED)
 """Failures that calls are recorded with whose decision was made before they were given up."""
-_UNKNOWN: Final = frozenset(
-    {messages.UNKNOWN_NODE, messages.UNKNOWN_VICTIM, messages.UNKNOWN_NAMESPACE}
-)
 
 
 def _reads_more_than_priorities(rules: RuleSet) -> bool:
@@ -578,75 +552,3 @@ def _why_refused(decision: Decision, node: str) -> str:
 def _needs_no_room(known: Pod) -> bool:
     """Does the state know better than a request for the pod? No binding is ever undone."""
     return bool(known.spec.node_name or known.metadata.deletion_timestamp)
-
-
-def _behind(decision: Decision, snapshot: Snapshot) -> bool:
-    """Was the pod refused for what the scheduler, by its call, has seen change already?
-
-    It offers no candidates for a pod that waits for victims to leave, and none that it does not
-    know.
-    """
-    if decision.outcome is Outcome.PREEMPT:
-        return False
-    return bool(decision.trace.waits_for) or _names_unknown(decision, _to_come(snapshot))
-
-
-def _to_come(snapshot: Snapshot) -> frozenset[str]:
-    """Of `_UNKNOWN`, the reasons that may be none in a moment.
-
-    A state without any namespaces is not one that will have them.
-    """
-    return _UNKNOWN if snapshot.namespace_labels else _UNKNOWN - {messages.UNKNOWN_NAMESPACE}
-
-
-def _kept_out(
-    decision: Decision, snapshot: Snapshot, offer: Sequence[OfferedNode]
-) -> frozenset[tuple[str, str]]:
-    """By node, what keeps it out although the scheduler, which offers it, has seen that change.
-
-    Pods that are nominated there, none of them of another scheduler: it offers no room that it has
-    promised, so such a pod is gone by now, or goes elsewhere. And victims of a node or a namespace
-    that the state does not have. A victim alone may as well be one that has just left.
-    """
-    found = decision.trace.dry_run_statuses
-    to_come = _to_come(snapshot) - {messages.UNKNOWN_VICTIM}
-    reasons = [status.reasons for status in found.statuses]
-    promised = [of == (messages.PROMISED,) for of in reasons]
-    unknown = [not to_come.isdisjoint(of) for of in reasons]
-    if not any(promised) and not any(unknown):
-        return frozenset()
-    victims = {one.node: one.victims for one in offer}
-    kept_out: set[tuple[str, str]] = set()
-    for node, i in zip(found.nodes, found.index, strict=True):
-        if promised[i]:
-            kept_out.update((node, uid) for uid in _nominated(decision, snapshot, node))
-        elif unknown[i]:
-            kept_out.update((node, uid) for uid in victims[node])
-    return frozenset(kept_out)
-
-
-def _nominated(decision: Decision, snapshot: Snapshot, node: str) -> Sequence[str]:
-    """Uids of the pods that a node is kept for; none where one of them is of another scheduler."""
-    priority, scheduler = snapshot.column(PRIORITY), snapshot.column(SCHEDULER)
-    asks = snapshot.row(decision.preemptor)
-    rows = NominatedByNode.of(snapshot).on_one(snapshot.nodes.index[node])
-    rows = rows[(priority[rows] >= decision.preemptor_priority) & (rows != asks)]
-    if not (scheduler[rows] == scheduler[asks]).all():
-        return ()
-    return [uid_of(pod) for pod in snapshot.pods.some(rows.tolist()) if pod is not None]
-
-
-def _misses_victims(decision: Decision) -> bool:
-    """May it be another one where the state has all the victims that were offered?
-
-    That a pod may not preempt says nothing of them, unless it waits for others to leave.
-    """
-    if decision.outcome is Outcome.NOT_ELIGIBLE and not decision.trace.waits_for:
-        return False
-    return decision.outcome is not Outcome.PREEMPT or _names_unknown(decision, _UNKNOWN)
-
-
-def _names_unknown(decision: Decision, reasons: frozenset[str]) -> bool:
-    """Was a candidate left out for one of these reasons, of `_UNKNOWN`?"""
-    statuses = decision.trace.dry_run_statuses.statuses
-    return any(not reasons.isdisjoint(status.reasons) for status in statuses)

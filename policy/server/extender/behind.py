@@ -1,0 +1,131 @@
+"""What a scheduler's call says of the state that it is decided on: that is behind.
+
+A scheduler sees the cluster a moment before whoever follows it writes what changed. It offers what
+is possible as it sees the cluster, so what the state says against an offer may be over by now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from policy.cluster.marked import NominatedByNode
+from policy.cluster.snapshot import Snapshot
+from policy.cluster.tables import PRIORITY, SCHEDULER
+from policy.decision import messages
+from policy.decision.model import Decision, OfferedNode, Outcome
+from policy.extenders.protocol import uid_of
+
+KeptOut = frozenset[tuple[str, str]]
+"""Nodes that are left out, each with the uids of the pods that it is for."""
+
+_REMEMBERED: Final = 1000
+"""Nodes and pods of which it is remembered that they were waited for in vain."""
+_UNKNOWN: Final = frozenset(
+    {messages.UNKNOWN_NODE, messages.UNKNOWN_VICTIM, messages.UNKNOWN_NAMESPACE}
+)
+
+
+class Awaited:
+    """What keeps nodes out that a follower may write otherwise in a moment.
+
+    Where another node is answered, its pods may stay then. What is still so after a wait may stay
+    so, as where a scheduler was never told what it promised: for each it is waited once. Where
+    nobody follows the cluster no news come.
+    """
+
+    def __init__(self, *, followed: Callable[[], bool]) -> None:
+        """followed: does somebody follow the cluster, or did so? Raises StoreError."""
+        self._followed = followed
+        #: may news come? None where `followed` is to be asked; False where nobody else has written
+        #: since a wait in vain
+        self._news: bool | None = None
+        self._in_vain: dict[tuple[str, str], None] = {}  #: newest last
+
+    def of(self, decision: Decision, snapshot: Snapshot, offer: Sequence[OfferedNode]) -> KeptOut:
+        """What a decision is worth waiting for. Raises StoreError."""
+        if self._news is False:
+            return frozenset()
+        awaited = _kept_out(decision, snapshot, offer) - self._in_vain.keys()
+        if awaited and self._news is None:
+            self._news = self._followed()
+        return awaited if self._news else frozenset()
+
+    def in_vain(self, awaited: KeptOut) -> None:
+        """It is so still, after a wait."""
+        self._in_vain = dict.fromkeys([*self._in_vain, *sorted(awaited)][-_REMEMBERED:])
+        self._news = False
+
+    def others_write(self) -> None:
+        """Somebody else has changed the state."""
+        self._news = self._news or None
+
+
+def is_behind(decision: Decision, snapshot: Snapshot) -> bool:
+    """Was the pod refused for what the scheduler, by its call, has seen change already?
+
+    It offers no candidates for a pod that waits for victims to leave, and none that it does not
+    know.
+    """
+    if decision.outcome is Outcome.PREEMPT:
+        return False
+    return bool(decision.trace.waits_for) or _names_unknown(decision, _to_come(snapshot))
+
+
+def _to_come(snapshot: Snapshot) -> frozenset[str]:
+    """Of `_UNKNOWN`, the reasons that may be none in a moment.
+
+    A state without any namespaces is not one that will have them.
+    """
+    return _UNKNOWN if snapshot.namespace_labels else _UNKNOWN - {messages.UNKNOWN_NAMESPACE}
+
+
+def _kept_out(decision: Decision, snapshot: Snapshot, offer: Sequence[OfferedNode]) -> KeptOut:
+    """By node, what keeps it out although the scheduler, which offers it, has seen that change.
+
+    Pods that are nominated there, none of them of another scheduler: it offers no room that it has
+    promised, so such a pod is gone by now, or goes elsewhere. And victims of a node or a namespace
+    that the state does not have. A victim alone may as well be one that has just left.
+    """
+    found = decision.trace.dry_run_statuses
+    to_come = _to_come(snapshot) - {messages.UNKNOWN_VICTIM}
+    reasons = [status.reasons for status in found.statuses]
+    promised = [of == (messages.PROMISED,) for of in reasons]
+    unknown = [not to_come.isdisjoint(of) for of in reasons]
+    if not any(promised) and not any(unknown):
+        return frozenset()
+    victims = {one.node: one.victims for one in offer}
+    pods: set[tuple[str, str]] = set()
+    for node, i in zip(found.nodes, found.index, strict=True):
+        if promised[i]:
+            pods.update((node, uid) for uid in _nominated(decision, snapshot, node))
+        elif unknown[i]:
+            pods.update((node, uid) for uid in victims[node])
+    return frozenset(pods)
+
+
+def _nominated(decision: Decision, snapshot: Snapshot, node: str) -> Sequence[str]:
+    """Uids of the pods that a node is kept for; none where one of them is of another scheduler."""
+    priority, scheduler = snapshot.column(PRIORITY), snapshot.column(SCHEDULER)
+    asks = snapshot.row(decision.preemptor)
+    rows = NominatedByNode.of(snapshot).on_one(snapshot.nodes.index[node])
+    rows = rows[(priority[rows] >= decision.preemptor_priority) & (rows != asks)]
+    if not (scheduler[rows] == scheduler[asks]).all():
+        return ()
+    return [uid_of(pod) for pod in snapshot.pods.some(rows.tolist()) if pod is not None]
+
+
+def misses_victims(decision: Decision) -> bool:
+    """May it be another one where the state has all the victims that were offered?
+
+    That a pod may not preempt says nothing of them, unless it waits for others to leave.
+    """
+    if decision.outcome is Outcome.NOT_ELIGIBLE and not decision.trace.waits_for:
+        return False
+    return decision.outcome is not Outcome.PREEMPT or _names_unknown(decision, _UNKNOWN)
+
+
+def _names_unknown(decision: Decision, reasons: frozenset[str]) -> bool:
+    """Was a candidate left out for one of these reasons, of `_UNKNOWN`?"""
+    statuses = decision.trace.dry_run_statuses.statuses
+    return any(not reasons.isdisjoint(status.reasons) for status in statuses)
