@@ -209,7 +209,7 @@ def test_what_is_lost_with_the_rules_decides_no_more(
         if not environment:
             made(store)
         serving.activate(store, "kube-1.35")
-    service = serving.serve(url, tmp_path, "--deadline", "5")
+    service = serving.serve(url, tmp_path, "--extender-mode", "enforce", "--deadline", "5")
     service.ready()
     restored(postgres_server, url, backup)
     spool = Spool(tmp_path / "policy-spool")
