@@ -150,5 +150,7 @@ def test_a_preemptor_is_taken_over_where_it_waits_otherwise() -> None:
         {"status": {**sent["status"], "NominatedNodeName": "a"}},
     ):
         assert of_preemptor({**sent, **changed}) == ["default/new"], changed
+    newer = [{"key": "sla", "operator": "Between", "value": "1,5"}]  # of a later API server
+    assert of_preemptor({**sent, "spec": {**sent["spec"], "tolerations": newer}}) == ["default/new"]
     with pytest.raises(BadRequest, match="`Pod`: "):
         of_preemptor({**sent, "spec": {**sent["spec"], "priority": "high"}})

@@ -134,11 +134,13 @@ def test_objects_are_asked_for_where_a_node_may_be_answered(store: Store) -> Non
     fill(store, A, B)
     never = pod("never", 9)
     never["spec"]["preemptionPolicy"] = "Never"
-    offered = {"n1": {"Pods": [A], "NumPDBViolations": 0}}
     made: list[str] = []
 
     def put(preemptor: dict[str, Any], *, whole: bool) -> bool:
         """Is it decided?"""
+        fresh = pod(f"fresh-{len(made)}", 1, "n1")  # the state does not have it
+        victims = [A] if preemptor is HIGH else [A, fresh]
+        offered = {"n1": {"Pods": victims, "NumPDBViolations": 0}}
         body = msgspec.json.encode({"Pod": preemptor, "NodeNameToVictims": offered})
         call = PreemptCall(
             request=read_preempt(body),
