@@ -11,14 +11,13 @@ import pytest
 from policy.decision import messages
 from policy.decision.model import Decision, Outcome
 from policy.manifests import from_dicts
-from policy.rules import RuleSet
 from policy.server.extender.call import PreemptCall
 from policy.server.extender.deciding import Decider, Held
 from policy.server.extender.desk import _question
 from policy.server.extender.wire import read_preempt
 from policy.store import Store
 from policy.store.model.decisions import CallMode
-from tests.support.answered import HIGH, asked, item, pod
+from tests.support.answered import HIGH, asked, decides, item, pod
 from tests.support.builders import NOW_MS
 from tests.support.recording import recorded, recorder_of
 
@@ -43,11 +42,8 @@ def first(*, scheduler: str = "default-scheduler", priority: int = 20) -> dict[s
 
 @pytest.fixture
 def store(database_url: str) -> Iterator[Store]:
-    options: dict[str, Any] = {"at_ms": NOW_MS, "actor": "ann"}
     with Store.open(database_url) as opened:
-        opened.record.create_environment("prod", "default", **options)
-        rules = RuleSet.load("kube-1.36")
-        opened.record.activate("prod", rules=rules, reason="t", source="kube-1.36", **options)
+        decides(opened, "kube-1.36")
         yield opened
 
 

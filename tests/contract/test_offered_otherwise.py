@@ -20,7 +20,7 @@ from policy.server.extender.desk import _question
 from policy.server.extender.wire import read_preempt
 from policy.store import Store
 from policy.store.model.decisions import CallMode
-from tests.support.answered import HIGH, SECOND, asked, item, pod
+from tests.support.answered import HIGH, SECOND, asked, decides, item, pod
 from tests.support.builders import NOW_MS
 from tests.support.recording import recorded, recorder_of
 
@@ -40,11 +40,8 @@ NEVER = {"preemption": "never"}
 @pytest.fixture
 def store(database_url: str) -> Iterator[Store]:
     """A pod on each of two nodes, and rules that protect by labels."""
-    options: dict[str, Any] = {"at_ms": NOW_MS, "actor": "ann"}
     with Store.open(database_url) as opened:
-        opened.record.create_environment("prod", "default", **options)
-        rules = RuleSet.load("protected")
-        opened.record.activate("prod", rules=rules, reason="t", source="protected", **options)
+        decides(opened, "protected")
         yield opened
 
 

@@ -54,10 +54,14 @@ CLUSTER = [
 def fill(store: Store) -> None:
     """The cluster, and environment `prod`, whose extender schedulers call."""
     store.record.import_objects("default", list(from_dicts(CLUSTER)), at_ms=NOW_MS, source="t")
+    decides(store, "environments/dev")
+
+
+def decides(store: Store, rules: str) -> None:
+    """These shipped rules decide in environment `prod`, which is made."""
     options: dict[str, Any] = {"at_ms": NOW_MS, "actor": "ann"}
     store.record.create_environment("prod", "default", **options)
-    rules = RuleSet.load("environments/dev")
-    store.record.activate("prod", rules=rules, reason="t", source="dev", **options)
+    store.record.activate("prod", rules=RuleSet.load(rules), reason="t", source=rules, **options)
 
 
 def answer(
