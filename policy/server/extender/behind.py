@@ -13,14 +13,14 @@ from policy.cluster.marked import NominatedByNode
 from policy.cluster.snapshot import Snapshot
 from policy.cluster.tables import PRIORITY, SCHEDULER
 from policy.decision import messages
-from policy.decision.model import Decision, OfferedNode, Outcome
+from policy.decision.model import Decision, Outcome
 from policy.extenders.protocol import uid_of
 
 KeptOut = frozenset[tuple[str, str]]
-"""Nodes that are left out, each with the uids of the pods that it is for."""
+"""Nodes that are left out, each with the uid of a pod that it is for, or with the reason."""
 
 _REMEMBERED: Final = 1000
-"""Nodes and pods of which it is remembered that they were waited for in vain."""
+"""Of these, how many are remembered that were waited for in vain."""
 _UNKNOWN: Final = frozenset(
     {messages.UNKNOWN_NODE, messages.UNKNOWN_VICTIM, messages.UNKNOWN_NAMESPACE}
 )
@@ -42,11 +42,11 @@ class Awaited:
         self._news: bool | None = None
         self._in_vain: dict[tuple[str, str], None] = {}  #: newest last
 
-    def of(self, decision: Decision, snapshot: Snapshot, offer: Sequence[OfferedNode]) -> KeptOut:
+    def of(self, decision: Decision, snapshot: Snapshot) -> KeptOut:
         """What a decision is worth waiting for. Raises StoreError."""
         if self._news is False:
             return frozenset()
-        awaited = _kept_out(decision, snapshot, offer) - self._in_vain.keys()
+        awaited = _kept_out(decision, snapshot) - self._in_vain.keys()
         if awaited and self._news is None:
             self._news = self._followed()
         return awaited if self._news else frozenset()
@@ -80,12 +80,12 @@ def _to_come(snapshot: Snapshot) -> frozenset[str]:
     return _UNKNOWN if snapshot.namespace_labels else _UNKNOWN - {messages.UNKNOWN_NAMESPACE}
 
 
-def _kept_out(decision: Decision, snapshot: Snapshot, offer: Sequence[OfferedNode]) -> KeptOut:
+def _kept_out(decision: Decision, snapshot: Snapshot) -> KeptOut:
     """By node, what keeps it out although the scheduler, which offers it, has seen that change.
 
     Pods that are nominated there, none of them of another scheduler: it offers no room that it has
-    promised, so such a pod is gone by now, or goes elsewhere. And victims of a node or a namespace
-    that the state does not have. A victim alone may as well be one that has just left.
+    promised, so such a pod is gone by now, or goes elsewhere. And a node, or the namespace of a
+    victim, that the state does not have. A victim alone may as well be one that has just left.
     """
     found = decision.trace.dry_run_statuses
     to_come = _to_come(snapshot) - {messages.UNKNOWN_VICTIM}
@@ -94,14 +94,13 @@ def _kept_out(decision: Decision, snapshot: Snapshot, offer: Sequence[OfferedNod
     unknown = [not to_come.isdisjoint(of) for of in reasons]
     if not any(promised) and not any(unknown):
         return frozenset()
-    victims = {one.node: one.victims for one in offer}
-    pods: set[tuple[str, str]] = set()
+    kept_out: set[tuple[str, str]] = set()
     for node, i in zip(found.nodes, found.index, strict=True):
         if promised[i]:
-            pods.update((node, uid) for uid in _nominated(decision, snapshot, node))
+            kept_out.update((node, uid) for uid in _nominated(decision, snapshot, node))
         elif unknown[i]:
-            pods.update((node, uid) for uid in victims[node])
-    return frozenset(pods)
+            kept_out.add((node, reasons[i][0]))
+    return frozenset(kept_out)
 
 
 def _nominated(decision: Decision, snapshot: Snapshot, node: str) -> Sequence[str]:
