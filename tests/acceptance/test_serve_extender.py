@@ -226,7 +226,7 @@ def test_the_log_says_why_calls_are_refused(
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_shadow_fails_no_call_that_it_can_read(database_url: str, start: Start) -> None:
-    """The cluster goes on as without the service, whatever is wrong; in enforce mode it is told."""
+    """The cluster goes on as without the service, whatever is wrong; enforce mode says it."""
     with Store.open(a_cluster(database_url, nodes=1)) as store:
         store.record.create_environment("empty", "default", at_ms=serving.NOW_MS, actor="test")
     call = meta_call(a_pod("high", priority=9), n0=["low-0"])

@@ -30,15 +30,15 @@ class Awaited:
     """What keeps nodes out that a follower may write otherwise in a moment.
 
     Where another node is answered, its pods may stay then. What is still so after a wait may stay
-    so, as where a scheduler was never told what it promised: for each it is waited once. Where
-    nobody follows the cluster no news come.
+    so, as where a scheduler was never told what it promised: for each it is waited once. A cluster
+    without a follower has no news.
     """
 
     def __init__(self, *, followed: Callable[[], bool]) -> None:
         """followed: does somebody follow the cluster, or did so? Raises StoreError."""
         self._followed = followed
-        #: may news come? None where `followed` is to be asked; False where nobody else has written
-        #: since a wait in vain
+        #: may news come? None where `followed` is to be asked; False from a wait in vain on, until
+        #: somebody else has written
         self._news: bool | None = None
         self._in_vain: dict[tuple[str, str], None] = {}  #: newest last
 
