@@ -111,7 +111,7 @@ def protection(
     return [
         _protection(row, rules[row.name], beside[row.name], snapshot, asking)
         if row.name in rules
-        else _unread(row, asking, unreadable[row.name])
+        else _unjudged(row, asking, unreadable[row.name])
         for row in environments
     ]
 
@@ -154,7 +154,7 @@ def _protection(
     said = _judged(snapshot, rules, key) if not unknown else []
     at_risk = {pod for one in said if one.allowed for pod in one.pods}
     return replace(
-        _unread(environment, asking, ""),
+        _unjudged(environment, asking, ""),
         judged=tuple(said),
         unknown=unknown,
         would_protect=tuple(
@@ -165,7 +165,7 @@ def _protection(
     )
 
 
-def _unread(environment: EnvironmentRow, asking: Pod, why: str) -> Protection:
+def _unjudged(environment: EnvironmentRow, asking: Pod, why: str) -> Protection:
     """What is said of rules that say nothing of the pods; why: as `Protection.unreadable`."""
     active = environment.active
     assert active is not None  # the caller takes no others
