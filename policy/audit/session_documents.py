@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
+import msgspec
+
 from policy.audit.documents import instant, not_carried_out
 from policy.audit.session_replay import recorded_result
 from policy.audit.writers import written_by
@@ -17,7 +19,7 @@ from policy.batch.recording import Operation, StepOutcome, TaskStep
 from policy.batch.resources import Resource
 from policy.batch.result import SessionResult, evictions_taken_back
 from policy.store import SessionRow, SessionStep, StoredSession
-from policy.store.record.sessions import TOOK_EFFECT
+from policy.store.record.sessions import TOOK_EFFECT, reading
 from policy.text.words import rounded
 
 SUMMARY: Final = (
@@ -78,8 +80,10 @@ class Shown:
 
 
 def shown_record(stored: StoredSession) -> Shown:
-    """A session out of the record."""
+    """A session out of the record. Raises DamagedRows."""
     row, result = stored.row, recorded_result(stored)
+    with reading(row.id):
+        queues = msgspec.convert(stored.document["queues"], dict[str, str])
     return Shown(
         id=row.id,
         cluster=row.cluster,
@@ -88,7 +92,7 @@ def shown_record(stored: StoredSession) -> Shown:
         base_revision=row.base_revision,
         revision=row.revision,
         result=result,
-        queues=stored.document["queues"],
+        queues=queues,
         jobs=jobs_of_pods(result),
     )
 

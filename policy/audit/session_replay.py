@@ -30,7 +30,7 @@ from policy.batch.run import run_session
 from policy.cluster.requests import CPU, MEMORY
 from policy.cluster.snapshot import Snapshot
 from policy.store import SessionRow, SessionStep, Store, StoredSession
-from policy.store.record.sessions import document_of, step_document
+from policy.store.record.sessions import document_of, reading, step_document
 from policy.typed import prepared
 
 
@@ -90,8 +90,15 @@ class SessionReplayer:
 
 
 def recorded_result(stored: StoredSession) -> SessionResult:
-    """What the session decided, out of its rows; `changes` are in the revision that it made."""
-    document = stored.document["session"]
+    """What the session decided, out of its rows; `changes` are in the revision that it made.
+
+    Raises DamagedRows.
+    """
+    with reading(stored.row.id):
+        return _result(stored, stored.document["session"])
+
+
+def _result(stored: StoredSession, document: Mapping[str, Any]) -> SessionResult:
     figures = document["open"]
     return SessionResult(
         rules=stored.row.rule_set,

@@ -19,7 +19,7 @@ from policy.server.security.access import Principal
 from policy.server.security.numbers import Numbered
 from policy.server.service import PolicyService
 from policy.store import NotFound, SessionRow
-from policy.store.record.sessions import KIND, no_session
+from policy.store.record.sessions import KIND, no_session, reading
 
 STEPS: Final = 200
 """Steps of a session that a page shows together."""
@@ -88,14 +88,15 @@ def page_of(
     """What a session came to, and some of its steps: of long ones the rest is not read.
 
     effective: only steps that bound or evicted a pod; after: only those behind this position, as
-    the page before names it, None where that was the last. Raises NotFound.
+    the page before names it, None where that was the last. Raises NotFound, DamagedRows.
     """
     read = service.store.read
     stored = _numbered(principal, wanted, partial(read.session, kind=KIND, steps=False))
     number = stored.row.id
     moves = read.session_steps(number, operations=session_documents.MOVES, details=False)
-    some = read.session_steps(number, effective=effective, after=after, limit=STEPS + 1)
-    steps = [recorded_step(at, step) for at, step in islice(some.items(), STEPS)]
+    with reading(number):
+        some = read.session_steps(number, effective=effective, after=after, limit=STEPS + 1)
+        steps = [recorded_step(at, step) for at, step in islice(some.items(), STEPS)]
     count = read.step_count(number)
     return {
         "told": session_documents.overview(stored, moves, jobs=JOBS),

@@ -581,3 +581,49 @@ def test_what_was_not_carried_out_is_said(tmp_path: Path, tokens: dict[str, str]
         ("lab/crunch-0", False),
         ("lab/crunch-1", True),
     ]
+
+
+# --- a record that somebody changed --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("sessions", "document", "{}"),
+        ("sessions", "document", "no JSON"),
+        ("sessions", "document", "[]"),
+        ("session_steps", "detail", "{}"),
+    ],
+)
+def test_changed_rows_of_a_session_are_said_to_be_damaged(
+    db: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    table: str,
+    column: str,
+    value: str,
+) -> None:
+    """By the command, the API and the page alike; other sessions are shown."""
+    path = tmp_path / "policy.db"
+    path.write_bytes(Path(db).read_bytes())
+    key = "id" if table == "sessions" else "session_id"
+    with tampering(str(path)) as connection:
+        changed = text(f"UPDATE {table} SET {column} = :value WHERE {key} = 1")
+        assert connection.execute(changed, {"value": value}).rowcount
+        connection.commit()
+    said = "the rows of session 1 are not those of a session"
+    capsys.readouterr()
+    assert run(["batch", "explain", "1", "--db", str(path)]) == 1
+    assert said in capsys.readouterr().err
+    started = serving.serve(str(path), tmp_path, environment="")
+    try:
+        started.ready()
+        document = started.get("/api/v1/sessions/1")
+        page = started.get("/sessions/1")
+        other = started.get("/sessions/2")
+    finally:
+        started.stop()
+    assert (document.status_code, said in document.json()["detail"]) == (500, True)
+    assert page.status_code == 500
+    assert said in unescape(page.text)
+    assert other.status_code == 200

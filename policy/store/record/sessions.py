@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from sqlalchemy import ColumnElement, Connection, Row, and_, false, func, insert, or_, select
 
 from policy.cluster import canonical
 from policy.cluster.digest import Change
 from policy.store import identity, rows
-from policy.store.errors import NotFound
+from policy.store.errors import DamagedRows, NotFound
 from policy.store.kept import in_question
 from policy.store.ledger import entries
 from policy.store.model.sessions import (
@@ -410,18 +412,34 @@ def session(
 ) -> StoredSession:
     """A session, with its steps where they are wanted; the others as `session_row` has them.
 
-    Raises NotFound.
+    Raises NotFound, DamagedRows.
     """
     row = session_row(connection, session_id, kind=kind, namespaces=namespaces)
     document = connection.execute(
         select(SESSIONS.c.document).where(SESSIONS.c.id == session_id)
     ).scalar_one()
-    return StoredSession(
-        row=row,
-        steps=tuple(session_steps(connection, session_id).values()) if steps else (),
-        document=rows.from_json(document),
-        outcomes=outcomes_of_sessions(connection, [session_id]).get(session_id, ()),
-    )
+    with reading(session_id):
+        return StoredSession(
+            row=row,
+            steps=tuple(session_steps(connection, session_id).values()) if steps else (),
+            document=rows.from_json(document),
+            outcomes=outcomes_of_sessions(connection, [session_id]).get(session_id, ()),
+        )
+
+
+@contextmanager
+def reading(session_id: int) -> Iterator[None]:
+    """For the block that makes of a session's rows what they stand for.
+
+    Raises DamagedRows for rows that no session has.
+    """
+    try:
+        yield
+    except (msgspec.DecodeError, AttributeError, KeyError, TypeError, ValueError) as exc:
+        raise DamagedRows(
+            f"the rows of session {session_id} are not those of a session",
+            help="`policy audit verify` names what was changed",
+        ) from exc
 
 
 def session_steps(
