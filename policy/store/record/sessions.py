@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -419,12 +419,13 @@ def session(
         select(SESSIONS.c.document).where(SESSIONS.c.id == session_id)
     ).scalar_one()
     with reading(session_id):
-        return StoredSession(
+        whole = StoredSession(
             row=row,
             steps=tuple(session_steps(connection, session_id).values()) if steps else (),
             document=rows.from_json(document),
-            outcomes=outcomes_of_sessions(connection, [session_id]).get(session_id, ()),
         )
+    outcomes = outcomes_of_sessions(connection, [session_id])
+    return replace(whole, outcomes=outcomes.get(session_id, ()))
 
 
 @contextmanager
