@@ -21,6 +21,7 @@ from policy.batch.result import SessionResult, evictions_taken_back
 from policy.store import SessionRow, SessionStep, StoredSession
 from policy.store.record.sessions import TOOK_EFFECT, reading
 from policy.text.words import rounded
+from policy.typed import prepared
 
 SUMMARY: Final = (
     "id",
@@ -83,7 +84,7 @@ def shown_record(stored: StoredSession) -> Shown:
     """A session out of the record. Raises DamagedRows."""
     row, result = stored.row, recorded_result(stored)
     with reading(row.id):
-        queues = msgspec.convert(stored.document["queues"], dict[str, str])
+        queues = msgspec.convert(stored.document["queues"], prepared(dict[str, str]))
     return Shown(
         id=row.id,
         cluster=row.cluster,
