@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from policy.cli import options, output, session
 from policy.cli.exits import Exit
+from policy.cluster import times
 
 if TYPE_CHECKING:
     from policy.store import NominationRow, Store
@@ -27,6 +28,7 @@ _COLUMNS: Final = (
     "ended_by",
     "stale",
 )
+_OLD: Final = timedelta(hours=1)
 ENDS: Final[Mapping[str, str]] = {
     "bound": "used",
     "bound-elsewhere": "placed elsewhere",
@@ -51,10 +53,9 @@ ENDS: Final[Mapping[str, str]] = {
 )
 @click.option(
     "--older-than",
-    metavar="SECONDS",
-    type=click.IntRange(1),
-    default=3600,
-    help="A standing nomination of that age is stale.",
+    metavar="TIME",
+    callback=options.instant,
+    help="A standing one that was made before is stale (`10m`, `2d`, or a time; `1h` by default).",
 )
 @options.newest_option
 @options.output_option
@@ -65,7 +66,7 @@ def command(
     node: str | None,
     standing: bool,
     stale: bool,
-    older_than: int,
+    older_than: datetime | None,
     limit: int,
     form: str,
 ) -> int:
@@ -79,8 +80,9 @@ def command(
     \b
     Example:
       policy nominations
-      policy nominations --stale --older-than 600
+      policy nominations --stale --older-than 10m
     """
+    stale_before = older_than or options.clock() - _OLD
     with session.open_store(db) as store:
         found = store.read.nominations(
             cluster,
@@ -89,7 +91,7 @@ def command(
             standing=True if standing or stale else None,
             limit=None if stale else limit + 1,
         )
-        rows = _rows(store, found, older_than=older_than)
+        rows = _rows(store, found, stale_before=stale_before)
     if stale:
         rows = [row for row in rows if row["stale"]]
     shown = rows[:limit]
@@ -100,13 +102,14 @@ def command(
     return Exit.OK
 
 
-def _rows(store: Store, found: Sequence[NominationRow], *, older_than: int) -> list[dict[str, Any]]:
+def _rows(
+    store: Store, found: Sequence[NominationRow], *, stale_before: datetime
+) -> list[dict[str, Any]]:
     enders = {row.ended_decision for row in found if row.ended_decision is not None}
     preemptors = {row.id: row.preemptor for row in store.read.decisions_by_id(sorted(enders))}
     kept = store.read.tries_while_nominated(found)
-    now_ms = session.clock_ms()
     reasons = {
-        name: _Reasons(store, name, now_ms=now_ms, older_than=older_than)
+        name: _Reasons(store, name, stale_before_ms=times.from_datetime(stale_before))
         for name in {row.cluster for row in found if row.ended_by is None}
     }
     return [
@@ -140,17 +143,16 @@ def _ender(row: NominationRow, preemptors: Mapping[int, str]) -> str:
 class _Reasons:
     """Why standing nominations of one cluster are stale."""
 
-    def __init__(self, store: Store, cluster: str, *, now_ms: int, older_than: int) -> None:
+    def __init__(self, store: Store, cluster: str, *, stale_before_ms: int) -> None:
         at = store.state.head_revision(cluster)
         self._nodes = {found.key for found in store.state.objects_at(cluster, "Node", at=at)}
-        self._now_ms = now_ms
-        self._older_than = older_than
+        self._now_ms = session.clock_ms()
+        self._stale_before_ms = stale_before_ms
 
     def of(self, row: NominationRow) -> str:
         """ "" for one that is not stale."""
         if row.node not in self._nodes:
             return f"node `{row.node}` is gone"
-        age = (self._now_ms - row.made_ms) // 1000
-        if age >= self._older_than:
-            return f"made {timedelta(seconds=age)} ago"
+        if row.made_ms < self._stale_before_ms:
+            return f"made {timedelta(seconds=(self._now_ms - row.made_ms) // 1000)} ago"
         return ""

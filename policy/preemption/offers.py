@@ -223,6 +223,21 @@ def rows_of(snapshot: Snapshot, nodes: Rows, uids: Sequence[str]) -> Rows:
     return rows
 
 
+def not_bound_yet(snapshot: Snapshot, uids: Iterable[str]) -> list[str]:
+    """Of the pods with these uids, which the state may have on a node later.
+
+    Those that it does not have on any, and those that it has never had, as far as is known here.
+    """
+    seen = snapshot.derived("rows-by-uid", _RowsByUid.of)
+    found = []
+    for uid in uids:
+        row = seen.rows.get(uid, NOWHERE)
+        pod = snapshot.pods[row] if NOWHERE < row < len(snapshot.pods) else None
+        if row == NOWHERE or (pod and uid_of(pod) == uid and not pod.spec.node_name):
+            found.append(uid)
+    return found
+
+
 def _row_on(snapshot: Snapshot, node: int, uid: str) -> int:
     """The row of the pod with this uid on the node, one after the other; NOWHERE for none."""
     if node == NOWHERE:

@@ -102,10 +102,9 @@ def test_stale_nominations_are_found_and_named(store, database_url):
     fresh, lost, used = (a_pod(f"a/{n}", priority=5, nominated=n) for n in ("n1", "n2", "n3"))
     imported(store, a_node("n1"), a_node("n2"), a_node("n3"), fresh, lost, used)
     change(store, ("Node", "n2", None), ("Pod", "a/n3", a_pod("a/n3", node="n3")))
-    old = 10**9  # seconds: nothing is as old as that
-    found = listed(database_url, "--stale", "--older-than", str(old))
+    found = listed(database_url, "--stale", "--older-than", "1970-01-01T00:00:00Z")
     assert short(found, "pod", "stale") == [("a/n2", "node `n2` is gone")]
-    everything = listed(database_url, "--stale", "--older-than", "1")
+    everything = listed(database_url, "--stale", "--older-than", "1s")
     assert [row["pod"] for row in everything] == ["a/n1", "a/n2"]
     assert everything[0]["stale"].startswith("made ")
 

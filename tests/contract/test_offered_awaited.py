@@ -155,7 +155,7 @@ def test_without_a_follower_no_promise_is_waited_for(store: Store) -> None:
 
 
 def test_a_node_that_a_follower_will_write_is_waited_for_once(store: Store) -> None:
-    """Its pods may be the ones to leave; a victim alone may be one that has just left."""
+    """Its pods may be the ones to leave."""
     fill(store)
     one_more = pod("fresh", 0, "n3")
     offered = {
@@ -174,6 +174,54 @@ def test_a_node_that_a_follower_will_write_is_waited_for_once(store: Store) -> N
         decider.refresh()
         again = recorded(decider.decide(_question(call_of(body, patience=60)))).decision
         assert (again.outcome, "n3" in again.trace.dry_run_statuses) == (Outcome.PREEMPT, True)
+
+
+def test_a_victim_that_the_state_may_have_later_is_waited_for_once(store: Store) -> None:
+    """In the short form, which brings no objects: it was bound, or made, a moment ago."""
+    victims = ["uid-waiting", "uid-waiting", "new", "new"]
+    others = [f"other{i}" for i in range(len(victims))]
+    nodes = [{**NODES[0], "metadata": {"name": f"on-{name}"}} for name in others]
+    fill(store, pod("waiting", 0), *nodes, *(pod(name, 2, f"on-{name}") for name in others))
+    waited = []
+    with recorder_of(store) as recorder:
+        decider = Decider(store, "prod", clock=lambda: NOW_MS, recorder=recorder)
+        decider.refresh()
+        for i, victim in enumerate(victims):
+            offered = {
+                "n1": {"Pods": [{"UID": victim}], "NumPDBViolations": 0},
+                f"on-other{i}": {"Pods": [{"UID": f"uid-other{i}"}], "NumPDBViolations": 0},
+            }
+            preemptor = pod(f"asks{i}", 9)
+            waits = call_of(
+                msgspec.json.encode({"Pod": preemptor, "NodeNameToMetaVictims": offered}),
+                patience=60,
+            )
+            found = decider.decide(_question(waits))
+            waited.append(isinstance(found, Held))
+            if isinstance(found, Held):
+                waits.patience = 0
+                found = decider.decide(_question(waits))
+            assert recorded(found).decision.node == f"on-other{i}"
+            news(store, version=10 + i)
+            decider.refresh()
+    assert waited == [True, False, True, False]
+
+
+def test_a_victim_that_has_left_is_not_waited_for(store: Store) -> None:
+    fill(store, pod("elsewhere", 0, "n2"))
+    left: dict[str, Any] = {"at_ms": NOW_MS, "source": "t", "actor": "ann"}
+    with recorder_of(store) as recorder:
+        decider = Decider(store, "prod", clock=lambda: NOW_MS, recorder=recorder)
+        decider.refresh()
+        store.record.follow("default", [[("Pod", "shop/a", None)]], positions={"Pod": 2}, **left)
+        decider.refresh()
+        for victim in ("uid-a", "uid-elsewhere"):
+            offered = {**OFFERED, "n1": {"Pods": [{"UID": victim}], "NumPDBViolations": 0}}
+            body = msgspec.json.encode({"Pod": pod("c", 9), "NodeNameToMetaVictims": offered})
+            answered = decider.decide(_question(call_of(body, patience=60)))
+            assert recorded(answered).decision.trace.dry_run_statuses["n1"].reasons == (
+                messages.UNKNOWN_VICTIM,
+            )
 
 
 def test_a_promise_to_a_less_important_pod_counts_nowhere(store: Store) -> None:

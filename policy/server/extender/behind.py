@@ -15,6 +15,8 @@ from policy.cluster.tables import PRIORITY, SCHEDULER
 from policy.decision import messages
 from policy.decision.model import Decision, Outcome
 from policy.extenders.protocol import uid_of
+from policy.preemption.offers import not_bound_yet
+from policy.server.extender.wire import PreemptRequest
 
 KeptOut = frozenset[tuple[str, str]]
 """Nodes that are left out, each with the uid of a pod that it is for, or with the reason."""
@@ -42,11 +44,11 @@ class Awaited:
         self._news: bool | None = None
         self._in_vain: dict[tuple[str, str], None] = {}  #: newest last
 
-    def of(self, decision: Decision, snapshot: Snapshot) -> KeptOut:
+    def of(self, decision: Decision, snapshot: Snapshot, request: PreemptRequest) -> KeptOut:
         """What a decision is worth waiting for. Raises StoreError."""
         if self._news is False:
             return frozenset()
-        awaited = _kept_out(decision, snapshot) - self._in_vain.keys()
+        awaited = _kept_out(decision, snapshot, request) - self._in_vain.keys()
         if awaited and self._news is None:
             self._news = self._followed()
         return awaited if self._news else frozenset()
@@ -80,26 +82,34 @@ def _to_come(snapshot: Snapshot) -> frozenset[str]:
     return _UNKNOWN if snapshot.namespace_labels else _UNKNOWN - {messages.UNKNOWN_NAMESPACE}
 
 
-def _kept_out(decision: Decision, snapshot: Snapshot) -> KeptOut:
+def _kept_out(decision: Decision, snapshot: Snapshot, request: PreemptRequest) -> KeptOut:
     """By node, what keeps it out although the scheduler, which offers it, has seen that change.
 
     Pods that are nominated there, none of them of another scheduler: it offers no room that it has
     promised, so such a pod is gone by now, or goes elsewhere. And a node, or the namespace of a
-    victim, that the state does not have. A victim alone may as well be one that has just left.
+    victim, that the state does not have. And victims that it may have later: who has left already
+    comes no more. The full form brings the victims that the state does not have.
     """
     found = decision.trace.dry_run_statuses
     to_come = _to_come(snapshot) - {messages.UNKNOWN_VICTIM}
     reasons = [status.reasons for status in found.statuses]
     promised = [of == (messages.PROMISED,) for of in reasons]
     unknown = [not to_come.isdisjoint(of) for of in reasons]
-    if not any(promised) and not any(unknown):
+    missing = [of == (messages.UNKNOWN_VICTIM,) and not request.full for of in reasons]
+    if not any(promised) and not any(unknown) and not any(missing):
         return frozenset()
     kept_out: set[tuple[str, str]] = set()
+    lacks_victims = set()
     for node, i in zip(found.nodes, found.index, strict=True):
         if promised[i]:
             kept_out.update((node, uid) for uid in _nominated(decision, snapshot, node))
         elif unknown[i]:
             kept_out.add((node, reasons[i][0]))
+        elif missing[i]:
+            lacks_victims.add(node)
+    for one in request.offer if lacks_victims else ():
+        if one.node in lacks_victims:
+            kept_out.update((one.node, uid) for uid in not_bound_yet(snapshot, one.victims))
     return frozenset(kept_out)
 
 

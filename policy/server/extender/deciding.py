@@ -335,7 +335,7 @@ class Decider:
         except DecisionError as exc:
             attempt.refused = NotDecidable(question=question, reason=exc)
             return None
-        awaited = self._awaited.of(found.decision, found.base.snapshot)
+        awaited = self._awaited.of(found.decision, found.base.snapshot, request)
         if not attempt.gone and (found.behind or awaited) and question.hold():
             attempt.refused = Held(question=question, revision=state.revision)
             return None
