@@ -316,23 +316,3 @@ def _group() -> Group:
 
 def _sorted(groups: Mapping[Any, Group]) -> Mapping[Any, Group]:
     return dict(sorted(groups.items()))
-
-
-# --- words -------------------------------------------------------------------------------------
-
-
-def grouped(value: int) -> str:
-    """`1 234 567`"""
-    return f"{value:,}".replace(",", " ")
-
-
-def duration(seconds: int) -> str:
-    """`3 d 4 h`, `5 h 20 min`, `12 min`, `8 s`: the two largest units."""
-    units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
-    largest = next((i for i, (_, size) in enumerate(units) if seconds >= size), len(units) - 1)
-    parts: list[str] = []
-    for name, size in units[largest : largest + 2]:
-        count, seconds = divmod(seconds, size)
-        if count or not parts:
-            parts.append(f"{grouped(count)} {name}")
-    return " ".join(parts)

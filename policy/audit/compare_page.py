@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from policy.audit import compare
 from policy.audit.compare import Comparison, ComparisonSummary, DecisionChange, Group
 from policy.audit.compare_documents import listed, not_listed
 from policy.audit.pages import environment
+from policy.text.words import grouped
 
 _MOST_CHANGES: Final = 300
 _WIDTH: Final = 960
@@ -89,7 +89,7 @@ def _bar(counts: Sequence[tuple[DecisionChange, int]]) -> Iterator[dict[str, Any
         if not count:
             continue
         width = _WIDTH * count / total
-        has_room = width > 12 + 8 * len(compare.grouped(count))
+        has_room = width > 12 + 8 * len(grouped(count))
         yield {
             "meaning": change.meaning,
             "colour": _COLOURS[change],

@@ -9,9 +9,9 @@ from __future__ import annotations
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from policy.audit import compare
 from policy.cluster import times
 from policy.text.printable import printable
+from policy.text.words import duration, grouped
 
 
 def environment(*packages: str) -> Environment:
@@ -29,9 +29,9 @@ def environment(*packages: str) -> Environment:
 
 def _grouped(value: int) -> Markup:
     """A number that no line break tears apart; it holds digits and spaces only."""
-    return Markup(compare.grouped(value).replace(" ", "\N{NARROW NO-BREAK SPACE}"))
+    return Markup(grouped(value).replace(" ", "\N{NARROW NO-BREAK SPACE}"))
 
 
 def _duration(seconds: int) -> Markup:
     """Digits, units and spaces only."""
-    return Markup(compare.duration(seconds).replace(" ", "\N{NO-BREAK SPACE}"))
+    return Markup(duration(seconds).replace(" ", "\N{NO-BREAK SPACE}"))

@@ -9,6 +9,7 @@ import click
 
 from policy.cli import options, output, session
 from policy.cli.exits import Exit
+from policy.text.words import duration
 
 if TYPE_CHECKING:
     from policy.audit.avoidable import Avoidable, Cost, Counterfactual
@@ -74,8 +75,6 @@ def _print(found: Avoidable, preemptor: str) -> None:
         output.line()
         output.line(sentence)
     if found.alternatives:
-        from policy.audit.compare import duration
-
         rows = [
             {
                 "node": one.node,
@@ -123,8 +122,6 @@ def _instead(one: Counterfactual, preemptor: str) -> str:
 
 
 def _taken(cost: Cost) -> str:
-    from policy.audit.compare import duration
-
     if not cost.victims:
         return f"no pod on {cost.node}"
     text = f"{', '.join(cost.victims)} on {cost.node} ({duration(cost.run_seconds)} of run time"

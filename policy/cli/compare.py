@@ -11,6 +11,7 @@ import click
 
 from policy.cli import env, options, output, period, rule_files, session
 from policy.cli.exits import Exit
+from policy.text.words import duration
 
 if TYPE_CHECKING:
     from policy.audit.compare import Comparison, ComparisonSummary, DecisionResult, Group
@@ -227,8 +228,6 @@ def _print_tables(summary: ComparisonSummary, changed: Sequence[Comparison]) -> 
 
 def _line(key: str, group: Group) -> dict[str, Any]:
     """A group with each figure as `before -> after`."""
-    from policy.audit.compare import duration
-
     before, after = group.before, group.after
     counted = group.decisions > 0
     return {
@@ -330,8 +329,6 @@ def _on(pod: str, nodes: Mapping[str, str]) -> str:
 def _victim(victim: Any) -> str:
     if victim is None:
         return ""
-    from policy.audit.compare import duration
-
     violates = ", violates a pdb" if victim.pdb_violating else ""
     lost = duration(victim.lost_seconds)
     return f"{victim.pod} (priority {victim.priority}, {lost} lost{violates})"

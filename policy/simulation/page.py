@@ -7,7 +7,6 @@ from functools import partial
 
 from markupsafe import Markup
 
-from policy.audit.compare import duration, grouped
 from policy.audit.pages import environment
 from policy.simulation import charts
 from policy.simulation.charts import Chart
@@ -23,6 +22,7 @@ from policy.simulation.words import (
     of_rules,
     whole_line,
 )
+from policy.text.words import duration, grouped
 
 
 def page(results: Sequence[Result], notes: Sequence[str]) -> str:

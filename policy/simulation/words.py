@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from policy.audit.compare import duration
 from policy.simulation.figures import Figures
 from policy.simulation.options import Options
 from policy.simulation.paired import AMOUNTS, PERCENTILES, PairedDifference, arrived, figures_of
 from policy.simulation.run import Result
-from policy.text.words import number
+from policy.text.words import duration, number
 
 _CPU_HOUR: Final = 3_600_000_000
 _TIMES: Final = ("wait", "turnaround", "lost work")

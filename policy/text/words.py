@@ -20,6 +20,23 @@ def rounded(value: float, digits: int) -> str:
     return f"{Decimal(f'{value:.{digits}g}'):f}"
 
 
+def grouped(value: int) -> str:
+    """`1 234 567`"""
+    return f"{value:,}".replace(",", " ")
+
+
+def duration(seconds: int) -> str:
+    """`3 d 4 h`, `5 h 20 min`, `12 min`, `8 s`: the two largest units."""
+    units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+    largest = next((i for i, (_, size) in enumerate(units) if seconds >= size), len(units) - 1)
+    parts: list[str] = []
+    for name, size in units[largest : largest + 2]:
+        count, seconds = divmod(seconds, size)
+        if count or not parts:
+            parts.append(f"{grouped(count)} {name}")
+    return " ".join(parts)
+
+
 def counted(counts: Mapping[str, int]) -> str:
     """`3 Secret, 1 Ingress`: the most first."""
     return ", ".join(f"{n} {what}" for what, n in sorted(counts.items(), key=lambda c: (-c[1], c)))

@@ -13,11 +13,11 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 import pytest
 
-from policy.audit.compare import duration
 from policy.server.security.numbers import Numbered
 from policy.server.security.tokens import Role, TokenFile
 from policy.store import Store
 from policy.store.observed import VerdictClass
+from policy.text.words import duration
 from tests.support import serving
 from tests.support.live import LIVE
 from tests.support.page_text import words

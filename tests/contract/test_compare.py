@@ -19,7 +19,6 @@ from policy.audit.compare import (
     RecordedQuestion,
     change_of,
     compare,
-    duration,
     result_of,
     summarise,
 )
@@ -400,20 +399,3 @@ def test_the_page_shows_every_change_side_by_side():
     for word in ("default/high", "default/half", "preempt on n1", "preempt on n2", "shop/low"):
         assert word in text
     assert text.count("<details>") == 2
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0, "0 s"),
-        (59, "59 s"),
-        (60, "1 min"),
-        (3661, "1 h 1 min"),
-        (3600, "1 h"),
-        (86400 * 1234 + 5, "1 234 d"),
-        (86400 + 3600 * 5, "1 d 5 h"),
-    ],
-)
-def test_durations_are_told_in_their_two_largest_units(seconds, text):
-    """Exact enough to compare, short enough to read."""
-    assert re.sub(r"\s", " ", duration(seconds)) == text

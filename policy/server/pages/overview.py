@@ -11,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from policy.audit import health
-from policy.audit.compare import duration
 from policy.audit.documents import instant
 from policy.server import views
 from policy.server.http import Failure, in_thread
@@ -21,6 +20,7 @@ from policy.server.security.access import Principal
 from policy.server.service import PolicyService
 from policy.store.read.figures import DAY_MS, HOUR_MS, Evicted, WorkloadCount
 from policy.store.record.rule_sets import is_batch
+from policy.text.words import duration
 
 _DAYS: Final = (1, 7)
 _LOOKED_AT: Final = 500

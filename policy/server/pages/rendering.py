@@ -12,7 +12,6 @@ from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from policy.audit.compare import duration
 from policy.audit.documents import instant
 from policy.audit.instants import typed_zone
 from policy.audit.sentences import group_preemption, why_leaves
@@ -20,7 +19,7 @@ from policy.server.http import Failure, problem
 from policy.server.security.access import Access, Principal
 from policy.server.security.tokens import Role
 from policy.text.printable import printable
-from policy.text.words import value_text
+from policy.text.words import duration, value_text
 
 _STATIC: Final = files("policy.server.pages").joinpath("static")
 _TYPES: Final = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}

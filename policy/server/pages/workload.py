@@ -12,7 +12,6 @@ from urllib.parse import quote, urlencode
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from policy.audit.compare import duration
 from policy.audit.documents import instant
 from policy.audit.protection import protection
 from policy.audit.workload import WorkloadHit, by_preemptor, is_of, lost_time, with_evicted
@@ -27,6 +26,7 @@ from policy.server.security.numbers import Numbered
 from policy.server.service import PolicyService
 from policy.store.read.runs import VERSIONS_LOOKED_AT, EvictedPod, PodRun, Runs
 from policy.store.record.groups import KIND as GROUP
+from policy.text.words import duration
 
 _LANES: Final = 25
 """Pods of the time line."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from policy.audit.compare import duration, grouped
+from policy.text.words import duration, grouped
 
 Document = Mapping[str, Any]
 """The result of a simulation as it is recorded."""

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from policy.audit.compare import duration
 from policy.cluster import canonical
 from policy.cluster.objects import ClusterObject, key_of, kind_of
 from policy.decision.model import ENGINE_VERSION
@@ -22,6 +21,7 @@ from policy.simulation.run import FORMAT, notes_on
 from policy.simulation.trace import Trace, TraceError
 from policy.simulation.tuning.figures import FIGURES, LOST_CPU, TIMES
 from policy.simulation.workload import Generated, Time, millis, read_workload
+from policy.text.words import duration
 
 _MOST_ORDERS: Final = 5
 _NEVER: Final = "never"
