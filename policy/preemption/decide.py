@@ -220,7 +220,7 @@ def _run(question: _Question, importance: Callable[..., Importance]) -> Decision
         except ExtenderFailed as exc:
             return _failed(question, str(exc))
     fits = passing.size > 0
-    asked = eligibility(context, filtered)
+    asked = eligibility(context, filtered, question.offer or ())
     if question.offer is not None:
         # Whoever offers candidates has found no node that takes the pod as it is.
         placement = None

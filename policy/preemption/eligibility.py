@@ -13,7 +13,8 @@ from policy.cluster import times
 from policy.cluster.leaving import leaving_since_ms
 from policy.cluster.snapshot import Rows
 from policy.cluster.tables import NOWHERE, PREEMPTED, PRIORITY, TERMINATING
-from policy.decision.model import LeavingPod, RuleFired
+from policy.decision.model import LeavingPod, OfferedNode, RuleFired
+from policy.extenders.protocol import uid_of
 from policy.preemption.context import DecisionContext
 from policy.preemption.filtering import Filtered
 from policy.preemption.no_value import row_of
@@ -29,9 +30,14 @@ class Eligibility:
     without_value: tuple[RuleFired, ...]  #: rules up to that one whose condition had no value
 
 
-def eligibility(context: DecisionContext, filtered: Filtered) -> Eligibility:
-    """The first rule whose condition holds, or has no value and says that it holds then."""
-    leaving = _leaving_sets(context)
+def eligibility(
+    context: DecisionContext, filtered: Filtered, offer: Sequence[OfferedNode] = ()
+) -> Eligibility:
+    """The first rule whose condition holds, or has no value and says that it holds then.
+
+    offer: the candidates that a scheduler found, where it did.
+    """
+    leaving = _leaving_sets(context, offer)
     variables = context.variables.with_source(
         (_NOMINATED, _Nominated(context=context, filtered=filtered, leaving=leaving))
     )
@@ -88,8 +94,14 @@ _NONE_LEAVING: Final[Mapping[str, Callable[[], Rows]]] = dict.fromkeys(
 )
 
 
-def _leaving_sets(context: DecisionContext) -> Mapping[str, Callable[[], Rows]]:
-    """Terminating pods on the nominated node, by the variable that counts them."""
+def _leaving_sets(
+    context: DecisionContext, offer: Sequence[OfferedNode]
+) -> Mapping[str, Callable[[], Rows]]:
+    """Terminating pods on the nominated node, by the variable that counts them.
+
+    Without those that a scheduler preempted by the state, and offers there as victims: no scheduler
+    asks for a pod while such pods leave its node, so it was not carried out that they leave.
+    """
     snapshot = context.snapshot
     node = context.nominated
     if node == NOWHERE:
@@ -98,7 +110,8 @@ def _leaving_sets(context: DecisionContext) -> Mapping[str, Callable[[], Rows]]:
     @cache
     def terminating() -> Rows:
         rows = snapshot.column(TERMINATING).nonzero()[0]  # of many pods, a few
-        return np.asarray(rows[snapshot.node[rows] == node])
+        here = np.asarray(rows[snapshot.node[rows] == node])
+        return _not_offered(context, here, offer) if here.size and offer else here
 
     def lower(rows: Rows) -> Rows:
         return np.asarray(rows[snapshot.column(PRIORITY)[rows] < context.incoming.priority])
@@ -117,6 +130,19 @@ def _leaving_sets(context: DecisionContext) -> Mapping[str, Callable[[], Rows]]:
         "nominated.preemptedPodsTerminating": preempted,
         "nominated.preemptedLowerPriorityTerminating": lambda: lower(by_preemption()),
     }
+
+
+def _not_offered(context: DecisionContext, rows: Rows, offer: Sequence[OfferedNode]) -> Rows:
+    """Of pods on the nominated node, those that were not preempted, or are no victims there."""
+    snapshot, node = context.snapshot, context.names[context.nominated]
+    offered = {uid for one in offer if one.node == node for uid in one.victims}
+    preempted = snapshot.column(PREEMPTED)[rows].tolist()
+    pods = snapshot.pods.some(rows.tolist())
+    stays = [
+        not (marked and pod is not None and uid_of(pod) in offered)
+        for marked, pod in zip(preempted, pods, strict=True)
+    ]
+    return np.asarray(rows[np.array(stays, dtype=np.bool_)])
 
 
 def _waits_for(

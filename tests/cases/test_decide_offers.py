@@ -105,6 +105,43 @@ def test_a_denied_victim_rules_its_node_out() -> None:
     )
 
 
+@pytest.mark.parametrize("rules", ["kube-1.36", "kube-1.20"])
+def test_a_pod_waits_for_no_victim_that_its_scheduler_offers_again(rules: str) -> None:
+    """It was answered that this one leaves, and that was not carried out: its deletion failed."""
+    nodes = (
+        a_node("n1").cpu(2).running(low("a").terminating_by_preemption()),
+        a_node("n2").cpu(2).running(a_pod("b").priority(50).cpu(2)),
+    )
+    waits = HIGH.nominated_to("n1")
+    found = offered(*nodes, waits, offer={"n1": ["a"], "n2": ["b"]}, rules=rules)
+    assert told(found) == ("preempt", "n1", ["a"], {})
+    assert found.trace.waits_for == ()
+
+
+@pytest.mark.parametrize(
+    ("leaving", "offer", "rules"),
+    [
+        (low("a").terminating_by_preemption(), {"n1": ["c"]}, "kube-1.36"),
+        (low("a").terminating_by_preemption(), {"n2": ["b"]}, "kube-1.36"),
+        # It may leave for another reason, which a scheduler of that version would not wait for.
+        (low("a").terminating(), {"n1": ["a"]}, "kube-1.20"),
+    ],
+    ids=["another-victim", "another-node", "not-preempted"],
+)
+def test_a_pod_waits_for_what_leaves_its_node_otherwise(
+    leaving: Builder, offer: dict[str, Sequence[str]], rules: str
+) -> None:
+    nodes = (
+        a_node("n1").cpu(4).running(leaving, low("c")),
+        a_node("n2").cpu(2).running(low("b")),
+    )
+    found = offered(*nodes, HIGH.nominated_to("n1"), offer=offer, rules=rules)
+    assert (found.outcome, [one.pod for one in found.trace.waits_for]) == (
+        "not-eligible",
+        ["default/a"],
+    )
+
+
 def test_no_node_is_known() -> None:
     """A state that is loaded from nothing, or behind: what is offered is known to the scheduler."""
     found = offered(HIGH, offer={"n1": ["a"]})
