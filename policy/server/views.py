@@ -33,7 +33,7 @@ from policy.cases import beside, run_beside
 from policy.cases.linting import findings
 from policy.cases.results import case_results
 from policy.cluster import times
-from policy.cluster.objects import Node, Pod
+from policy.cluster.objects import Node, Pod, key_of
 from policy.decision.model import document_of
 from policy.rules import RulesError, RuleSet
 from policy.rules.diff import RuleChange
@@ -645,13 +645,9 @@ def state(
     loaded = service.store.state.load(cluster, at=revision)
     if kind == "nodes":
         nodes = [obj for obj in loaded.objects if isinstance(obj, Node)]
-        return loaded.revision, sorted(nodes, key=lambda n: n.metadata.name)
+        return loaded.revision, sorted(nodes, key=key_of)
     pods = [obj for obj in loaded.objects if isinstance(obj, Pod)]
-    return loaded.revision, sorted(pods, key=pod_key)
-
-
-def pod_key(pod: Pod) -> str:
-    return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
+    return loaded.revision, sorted(pods, key=key_of)
 
 
 class OnePage(NamedTuple):
