@@ -190,6 +190,17 @@ def from_own_page(request: Request) -> bool | None:
     return origin.partition("://")[2].lower() == request.headers.get("host", "").lower()
 
 
+def mendable(exc: Failure | StoreError) -> Failure:
+    """What a page shows above its form, so that what was given can be mended.
+
+    Raises it from status 500 on, where there is nothing to mend.
+    """
+    failure = of_store(exc) if isinstance(exc, StoreError) else exc
+    if failure.status >= 500:
+        raise failure
+    return failure
+
+
 def after(request: Request) -> int | None:
     """The number that the page before ended with; None for the first page. Raises Failure."""
     given = request.query_params.get("after", "")
