@@ -26,6 +26,7 @@ from policy.server.security.access import Access, Principal
 from policy.server.security.gate import allowed
 from policy.server.security.tokens import Role
 from policy.server.service import PolicyService
+from policy.server.views import is_number
 from policy.store import StoreError
 
 PAGE: Final = 50
@@ -206,7 +207,7 @@ def after(request: Request) -> int | None:
     given = request.query_params.get("after", "")
     if not given:
         return None
-    if not (given.isascii() and given.isdigit() and len(given) < 19):
+    if not is_number(given):
         raise Failure(400, "invalid", "query: `after`: not a whole number")
     return int(given)
 
