@@ -12,7 +12,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from policy.cluster.members import groups_of
-from policy.cluster.objects import SchedulingPodGroup
+from policy.cluster.objects import SchedulingPodGroup, key_of
 from policy.cluster.pod_groups import GROUP_MODE, KIND, POD_MODE, disruption_mode
 from policy.cluster.snapshot import Snapshot
 from policy.decision.groups import GroupDecision, GroupOutcome
@@ -170,9 +170,7 @@ def _again(
     changed: SchedulingPodGroup,
     what: str,
 ) -> Otherwise:
-    meta = changed.metadata
-    key = f"{meta.namespace or 'default'}/{meta.name}"
-    supposed = snapshot.apply([(KIND, key, changed)])
+    supposed = snapshot.apply([(KIND, key_of(changed), changed)])
     found = decide_group(supposed, rules, decision.group, seed=decision.seed)
     return Otherwise(change=what, outcome=found.outcome.value, victims=len(found.effects.evict))
 

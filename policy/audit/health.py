@@ -104,7 +104,7 @@ def health(store: Store, *, cluster: str | None, days: int, now_ms: int) -> Heal
         evicted = read.evicted_within(cluster, since_ms=since_ms, until_ms=until_ms, limit=LINES)
         outcomes = read.outcomes_within(cluster, since_ms=since_ms, until_ms=until_ms)
         under = read.simulated_clusters()
-        kept = set(read.kept_simulations().values())
+        kept = read.kept_simulations()
         broken = read.broken_budgets(cluster, since_ms=since_ms, until_ms=until_ms, limit=BUDGETS)
     by_hour: Counter[int] = Counter()
     pdb_violations = 0

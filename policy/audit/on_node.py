@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from policy.cluster import times
-from policy.cluster.objects import Node, Pod
+from policy.cluster.objects import Node, Pod, key_of
 from policy.cluster.requests import pod_requests
 from policy.cluster.snapshot import Snapshot
 from policy.preemption.columns import FrozenHistory, Lazy, victim_variables
@@ -85,7 +85,7 @@ def by_importance(pods: Sequence[Pod], *, now_ms: int) -> list[Pod]:
     importance = Importance(snapshot, _keys(), variables, FrozenHistory({}))
     rows = np.arange(len(snapshot.pods), dtype=np.int64)
     order = np.lexsort(tuple(reversed(importance.keys(rows))))
-    by_key = {_key(pod): pod for pod in pods}
+    by_key = {key_of(pod): pod for pod in pods}
     return [by_key[snapshot.keys[row]] for row in order.tolist()]
 
 
@@ -98,7 +98,7 @@ def _told(pod: Pod) -> PodOnNode:
     holds = pod_requests(pod, on_node=True)
     started_ms = times.parse_optional(pod.status.start_time)
     return PodOnNode(
-        pod=_key(pod),
+        pod=key_of(pod),
         priority=pod.spec.priority or 0,
         priority_class=pod.spec.priority_class_name,
         started_ms=None if started_ms == times.MISSING else started_ms,
@@ -107,7 +107,3 @@ def _told(pod: Pod) -> PodOnNode:
         phase=pod.status.phase,
         leaving=pod.metadata.deletion_timestamp is not None,
     )
-
-
-def _key(pod: Pod) -> str:
-    return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"

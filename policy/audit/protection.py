@@ -21,6 +21,7 @@ from policy.cluster.objects import (
     PodSpec,
     PodStatus,
     PriorityClass,
+    key_of,
 )
 from policy.cluster.snapshot import Snapshot
 from policy.preemption.denials import denials, judged
@@ -149,7 +150,7 @@ def _protection(
     snapshot: Snapshot,
     asking: Pod,
 ) -> Protection:
-    key = _key(asking)
+    key = key_of(asking)
     unknown = _unknown(rules)
     said = _judged(snapshot, rules, key) if not unknown else []
     at_risk = {pod for one in said if one.allowed for pod in one.pods}
@@ -169,7 +170,7 @@ def _unjudged(environment: EnvironmentRow, asking: Pod, why: str) -> Protection:
     """What is said of rules that say nothing of the pods; why: as `Protection.unreadable`."""
     active = environment.active
     assert active is not None  # the caller takes no others
-    key = _key(asking)
+    key = key_of(asking)
     return Protection(
         environment=environment.name,
         rule_set=active.rule_set,
@@ -180,10 +181,6 @@ def _unjudged(environment: EnvironmentRow, asking: Pod, why: str) -> Protection:
         would_protect=(),
         unreadable=why,
     )
-
-
-def _key(asking: Pod) -> str:
-    return f"{asking.metadata.namespace or 'default'}/{asking.metadata.name}"
 
 
 def _judged(snapshot: Snapshot, rules: RuleSet, key: str) -> list[PodsJudged]:

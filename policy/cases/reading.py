@@ -330,9 +330,7 @@ def _question(fields: Fields, pods: list[Pod], groups: list[str]) -> tuple[str, 
 
 
 def _preemptor(fields: Fields, pods: list[Pod]) -> str | None:
-    waiting = [
-        f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in pods if not pod.spec.node_name
-    ]
+    waiting = [key_of(pod) for pod in pods if not pod.spec.node_name]
     item = fields.get("decide")
     if isinstance(item, Leaf):
         key = pod_key(item.text)

@@ -78,7 +78,7 @@ def command(
         until_ms = min(times.LATEST, around_ms + within * _MINUTE_MS)
     with session.open_store(db) as store:
         meaning, found = _found(store, name, cluster, since_ms, until_ms, limit + 1)
-        left_out = [] if cluster is not None else sorted(store.read.kept_simulations().values())
+        left_out = [] if cluster is not None else sorted(store.read.kept_simulations())
     found, more = found[:limit], len(found) > limit
     lines = [_line(hit) for hit in found]
     if form != "table":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from policy.cluster import times
-from policy.cluster.objects import Pod
+from policy.cluster.objects import Pod, key_of
 
 DEFAULT_GRACE_SECONDS: Final = 30
 
@@ -21,9 +21,8 @@ def deletion_time(pod: Pod, *, now_ms: int) -> str:
     except OverflowError:
         text = None
     if text is None:
-        key = f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
         raise times.TimeError(
-            f"pod `{key}` would be gone after the year 9999: it has {seconds} s of grace"
+            f"pod `{key_of(pod)}` would be gone after the year 9999: it has {seconds} s of grace"
         )
     return text
 

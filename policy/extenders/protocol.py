@@ -20,7 +20,7 @@ from typing import Any, Final, NoReturn, Protocol, TypeAlias
 import msgspec
 
 from policy.cluster import canonical
-from policy.cluster.objects import Node, Pod
+from policy.cluster.objects import Node, Pod, key_of
 from policy.cluster.whole import whole
 from policy.rules.ruleset import Extender
 from policy.typed import prepared
@@ -112,8 +112,7 @@ class ExtenderPreemptionArgs(msgspec.Struct, frozen=True, kw_only=True, rename="
 
 def uid_of(pod: Pod) -> str:
     """How an extender names a pod; manifests written by hand have no uid but a name."""
-    meta = pod.metadata
-    return meta.uid or f"{meta.namespace or 'default'}/{meta.name}"
+    return pod.metadata.uid or key_of(pod)
 
 
 def nodes_request(pod: Pod, nodes: Iterable[Node], *, names_only: bool) -> bytes:

@@ -184,7 +184,7 @@ class Collected:
         Most pods of a large dump are kept so.
         """
         found = self._found
-        at = ("Pod", f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}")
+        at = ("Pod", key_of(pod))
         if at in found or self._listed is not None or len(found) >= self._limits.objects:
             return False
         if not self._alike.is_good(pod, template_of(pod)):

@@ -11,7 +11,7 @@ from policy.audit.documents import document, instant
 from policy.audit.what_if import Supposition, WhatIfError, new_class, suppose
 from policy.cluster import canonical
 from policy.cluster.names import typed_pod
-from policy.cluster.objects import Pod, PriorityClass, kind_of
+from policy.cluster.objects import Pod, PriorityClass, key_of, kind_of
 from policy.cluster.snapshot import Snapshot
 from policy.decision.groups import GroupDecision
 from policy.decision.record import record_of
@@ -69,7 +69,7 @@ def _pods(
     pods: dict[str, Pod] = {}
     for place, manifest in manifests.items():
         for pod in _pods_of(manifest, place, known.values()):
-            key = views.pod_key(pod)
+            key = key_of(pod)
             if key in pods:
                 raise invalid("body", [(place, f"pod `{key}` is given twice")])
             pods[key] = pod
@@ -117,7 +117,7 @@ def dry_run(
             told = f"it holds {len(found)} pods, and one is decided"
             advice = "`POST /api/v1/what-if` decides several, one after the other"
             raise invalid("body", [("manifest", told)], help=advice)
-        pod = views.pod_key(found[0])
+        pod = key_of(found[0])
         if snapshot.pod(pod) is not None:
             advice = "name it in `pod`, or give the new one another name"
             raise Failure(409, "conflict", f"the cluster has a pod `{pod}`", help=advice)

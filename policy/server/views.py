@@ -33,7 +33,7 @@ from policy.cases import beside, run_beside
 from policy.cases.linting import findings
 from policy.cases.results import case_results
 from policy.cluster import times
-from policy.cluster.objects import Node, Pod
+from policy.cluster.objects import Node, Pod, key_of
 from policy.decision.model import document_of
 from policy.rules import RulesError, RuleSet
 from policy.rules.diff import RuleChange
@@ -262,9 +262,7 @@ def decisions(
         told = "a token that is limited to namespaces may not see which rule decided"
         raise Failure(403, "not-allowed", f"query: `rule`: {told}", field="rule")
     # Nor by a guess: whether others' pod took a viewer's victim is not for the viewer to know.
-    named = [wanted.get(name) for name in ("preemptor", "pod", "victim", "workload")]
-    spaces = [wanted.get("namespace"), *(name and name.partition("/")[0] for name in named)]
-    if any(space and not principal.sees(space) for space in spaces):
+    if _of_others(principal, wanted):
         return [], []
     asked = filters(service, principal, Numbered.DECISION, wanted)
     rows: list[DecisionRow] = of_clusters(
@@ -272,6 +270,13 @@ def decisions(
     )
     victims = service.store.read.victims_of([r.id for r in rows])
     return rows, scope.lines(principal, rows, victims)
+
+
+def _of_others(principal: Principal, wanted: Mapping[str, Any]) -> bool:
+    """Is what is wanted in a namespace that the viewer may not see?"""
+    named = (wanted.get(name) for name in ("preemptor", "pod", "victim", "workload"))
+    spaces = (wanted.get("namespace"), *(name and name.partition("/")[0] for name in named))
+    return any(space and not principal.sees(space) for space in spaces)
 
 
 def stored_decision(service: PolicyService, principal: Principal, wanted: str) -> StoredDecision:
@@ -323,9 +328,7 @@ def observations(
     wanted: as `store.read.observations` takes it, but for where the list begins: as of `filters`.
     Raises Failure.
     """
-    named = [wanted.get(name) for name in ("preemptor", "victim", "pod")]
-    spaces = [wanted.get("namespace"), *(pod and pod.partition("/")[0] for pod in named)]
-    if any(space and not principal.sees(space) for space in spaces):
+    if _of_others(principal, wanted):
         return [], []
     asked = filters(service, principal, Numbered.OBSERVATION, wanted)
     if (number := asked.pop("before_id", None)) is not None:
@@ -486,17 +489,17 @@ def judged(shipped_name: str | None, rules: AnyRules) -> dict[str, Any]:
     """What lint says of rules, and how the cases beside a shipped file end; None without."""
     if shipped_name is not None:
         return _judged_shipped(shipped_name)
-    return {"lint": _found(findings(rules, rules.digest, stored=True)), "cases": None}
+    return {"lint": _lines(findings(rules, rules.digest, stored=True)), "cases": None}
 
 
 @cache
 def _judged_shipped(name: str) -> dict[str, Any]:
     """Run once in a process: shipped rules and their cases do not change meanwhile."""
     found = findings(load_shipped(name), name, stored=False)
-    return {"lint": _found(found), "cases": _cases(name)}
+    return {"lint": _lines(found), "cases": _cases(name)}
 
 
-def _found(warnings: Iterable[LintWarning]) -> list[dict[str, Any]]:
+def _lines(warnings: Iterable[LintWarning]) -> list[dict[str, Any]]:
     return [
         {
             "rule": warning.rule,
@@ -645,13 +648,9 @@ def state(
     loaded = service.store.state.load(cluster, at=revision)
     if kind == "nodes":
         nodes = [obj for obj in loaded.objects if isinstance(obj, Node)]
-        return loaded.revision, sorted(nodes, key=lambda n: n.metadata.name)
+        return loaded.revision, sorted(nodes, key=key_of)
     pods = [obj for obj in loaded.objects if isinstance(obj, Pod)]
-    return loaded.revision, sorted(pods, key=pod_key)
-
-
-def pod_key(pod: Pod) -> str:
-    return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
+    return loaded.revision, sorted(pods, key=key_of)
 
 
 class OnePage(NamedTuple):

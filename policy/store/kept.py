@@ -39,8 +39,13 @@ def clusters_in_question(connection: Connection, cluster: str | None) -> dict[in
     return {row.id: row.name for row in rows}
 
 
-def kept_simulations(connection: Connection) -> dict[int, str]:
-    """Names of the clusters that hold kept simulations, by number."""
+def kept_simulations(connection: Connection) -> frozenset[str]:
+    """Names of the clusters that hold kept simulations."""
+    return frozenset(_kept(connection).values())
+
+
+def _kept(connection: Connection) -> dict[int, str]:
+    """Those names by number."""
     real = clusters_in_question(connection, None)
     rows = connection.execute(select(CLUSTERS.c.id, CLUSTERS.c.name))
     return {row.id: row.name for row in rows if row.id not in real}
@@ -50,7 +55,7 @@ def real_clusters(connection: Connection) -> list[str]:
     """Names of the clusters with a state that is none of a kept simulation, in their order."""
     has_state = exists().where(REVISIONS.c.cluster_id == CLUSTERS.c.id)
     stored = connection.execute(select(CLUSTERS.c.name).where(has_state)).scalars()
-    simulated = set(kept_simulations(connection).values())
+    simulated = kept_simulations(connection)
     return sorted(name for name in stored if name not in simulated)
 
 
@@ -61,5 +66,5 @@ def in_question(
     if cluster is not None:
         return [column == cluster_id(connection, cluster)]
     # Mostly there are none, and what is found by an index of another column stays so.
-    kept = kept_simulations(connection)
+    kept = _kept(connection)
     return [column.not_in(sorted(kept))] if kept else []

@@ -10,7 +10,7 @@ from policy.audit.observed.deciding import Again, decide_again
 from policy.audit.observed.views import View
 from policy.cluster.snapshot import Snapshot
 from policy.observing.model import Confidence, Evidence, Preemption, SeenVictim
-from policy.store import NotFound
+from policy.store import NotFound, Unavailable
 from policy.store.observed import ObservedSituation
 from tests.support.builders import (
     NOW_MS,
@@ -138,6 +138,22 @@ def test_only_states_around_it_are_looked_at() -> None:
     looked_at: set[int] = set()
     found = again("n", "a", base=200, states=states, wanted=looked_at.add)
     assert (said(found)[0], looked_at) == ("other", set(range(192, 217)))
+
+
+@pytest.mark.parametrize("out", [2, 1])
+def test_an_outage_is_no_answer(out: int) -> None:
+    """Where the database cannot be read, nothing is said of the scheduler, and nothing is kept.
+
+    out: the revision that cannot be read: that before its effects, or one nearby.
+    """
+
+    def wanted(revision: int) -> None:
+        if revision == out:
+            raise Unavailable("database `policy.db` stayed locked by another process")
+
+    states: list[list[Builder]] = [[node("n", low("a")), node("m"), PREEMPTOR]] * 2
+    with pytest.raises(Unavailable, match="stayed locked"):
+        again("n", "a", base=2, states=states, wanted=wanted)
 
 
 def test_a_preemptor_that_was_not_there() -> None:

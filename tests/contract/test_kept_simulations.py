@@ -100,7 +100,7 @@ def test_they_count_where_their_cluster_is_named(store: Store) -> None:
             "judged": [cluster],
         }
 
-    assert list(store.read.kept_simulations().values()) == [KEPT]
+    assert store.read.kept_simulations() == {KEPT}
     assert store.read.real_clusters() == [REAL]
     assert found(store, None) == all_of(REAL)
     assert found(store, REAL) == all_of(REAL)

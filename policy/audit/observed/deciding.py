@@ -28,7 +28,7 @@ from policy.decision.groups import GroupDecision
 from policy.decision.model import ENGINE_VERSION, Decision
 from policy.observing.model import Preemption
 from policy.rules import RuleSet
-from policy.store import NotFound, Store, StoreError
+from policy.store import NotFound, Store, StoreError, Unavailable
 from policy.store.observed import ObservedSituation, ObservedVerdict, VerdictClass
 
 
@@ -144,6 +144,8 @@ class _Search:
         """On one view of the cluster."""
         try:
             snapshot = view.of(self._states)
+        except Unavailable:
+            raise  # it says nothing about the preemption
         except (NotFound, Damaged, StoreError) as exc:
             return Again(verdict=_verdict(VerdictClass.UNKNOWN, self._rules, str(exc)))
         compared = self._comparison.on(snapshot)

@@ -21,7 +21,7 @@ from policy.cluster.objects import Pod, key_of
 from policy.cluster.snapshot import Snapshot
 from policy.cluster.tables import START
 from policy.observing.model import nominated_to
-from policy.store import NotFound, StoreError
+from policy.store import NotFound, StoreError, Unavailable
 
 LAG_REVISIONS: Final = 8
 """How many revisions earlier and later a scheduler's cache may have stood."""
@@ -229,5 +229,7 @@ def _state(revision: int, states: StateAt) -> Snapshot | None:
         return None
     try:
         return states(revision)
+    except Unavailable:
+        raise  # it says nothing about the state
     except (NotFound, Damaged, StoreError):
         return None

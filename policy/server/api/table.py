@@ -13,7 +13,7 @@ from policy.audit.documents import instant
 from policy.audit.newest import judge_newest
 from policy.audit.recorded import Comparing
 from policy.cluster.names import typed_pod
-from policy.cluster.objects import Pod
+from policy.cluster.objects import key_of
 from policy.server import batch_sessions, cycles, decided, nominations, supposing, views
 from policy.server.api import answers, models
 from policy.server.api.operations import ApiOperation, ApiRequest, Stream, etag
@@ -251,9 +251,7 @@ def _state(asked: ApiRequest) -> ApiResult:
         revision=query.revision,
         at_ms=views.millis(query.at, "at"),
     )
-    keyed = [
-        (views.pod_key(obj) if isinstance(obj, Pod) else obj.metadata.name, obj) for obj in objects
-    ]
+    keyed = [(key_of(obj), obj) for obj in objects]
     behind = ((key, obj) for key, obj in keyed if query.after is None or key > query.after)
     page = list(islice(behind, query.limit))
     following: dict[str, str | int | None] = {}

@@ -10,9 +10,9 @@ from starlette.responses import Response
 from policy.audit.recorded import Skipped
 from policy.audit.rule_sets import single_pod_names
 from policy.server.api.models import MOST_JUDGED
-from policy.server.http import Failure, in_thread, of_store
+from policy.server.http import Failure, in_thread
 from policy.server.pages import judging
-from policy.server.pages.surface import Pages
+from policy.server.pages.surface import Pages, mendable
 from policy.server.security.access import Principal
 from policy.server.service import PolicyService
 from policy.store import StoreError
@@ -36,9 +36,7 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
             request, principal.name, _judged, pages.service, wanted, n, listed=listed
         )
     except (Failure, StoreError) as exc:
-        failure = of_store(exc) if isinstance(exc, StoreError) else exc
-        if failure.status >= 500:
-            raise
+        failure = mendable(exc)
     values |= await in_thread(_choices, pages.service)
     return await pages.page(
         request,

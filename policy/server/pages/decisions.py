@@ -18,9 +18,9 @@ from policy.server import views
 from policy.server.api.models import DecisionsQuery
 from policy.server.api.operations import query_of
 from policy.server.api.table import DECISIONS, EXPORT, EXPORT_CSV, decisions_wanted
-from policy.server.http import Failure, in_thread, of_store
+from policy.server.http import Failure, in_thread
 from policy.server.pages.bars import Bar, bars
-from policy.server.pages.surface import HTMX, PAGE, Pages
+from policy.server.pages.surface import HTMX, PAGE, Pages, mendable
 from policy.server.security.access import Principal
 from policy.server.service import PolicyService
 from policy.store import StoreError
@@ -63,9 +63,7 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
             _listed, pages.service, principal, query, given=given, limit=limit
         )
     except (Failure, StoreError) as exc:
-        failure = of_store(exc) if isinstance(exc, StoreError) else exc
-        if failure.status >= 500:
-            raise
+        failure = mendable(exc)
         values["failure"], status = failure, failure.status
         values["message"] = failure.message.removeprefix("query: ")
     kept = {name: value for name, value in given.items() if name not in ("after", "limit")}
@@ -165,7 +163,7 @@ def _where(service: PolicyService, query: DecisionsQuery) -> str:
     """Of preemptions that are counted as having taken place: where, if not in clusters alone."""
     if query.origin == Origin.SIMULATED.value:
         return " in kept simulations"
-    kept = service.store.read.kept_simulations().values()
+    kept = service.store.read.kept_simulations()
     if query.cluster is not None:
         return " in a kept simulation" if query.cluster in kept else ""
     among = kept and query.origin is None and query.simulated is None

@@ -40,7 +40,7 @@ async def show_one(pages: Pages, request: Request, principal: Principal) -> Resp
 def _one(service: PolicyService, principal: Principal, wanted: str) -> dict[str, Any]:
     """What the page shows. Raises NotFound."""
     told = cycles.cycle(service, principal, wanted)
-    simulated = told["cluster"] in service.store.read.kept_simulations().values()
+    simulated = told["cluster"] in service.store.read.kept_simulations()
     only = told["cluster"] if simulated else ""
     if principal.limited:
         return {"told": told, "in_cluster": only}

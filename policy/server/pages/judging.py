@@ -27,7 +27,7 @@ def count_of(given: Mapping[str, str], default: int) -> int:
     text = given.get("n", "").strip()
     if not text:
         return default
-    number = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
+    number = int(text) if views.is_number(text) else 0
     if not 1 <= number <= MOST_JUDGED:
         told = f"`n` is a number from 1 to {MOST_JUDGED}"
         raise Failure(400, "invalid", told, field="n")
@@ -93,7 +93,7 @@ class Opened:
 def opened(service: PolicyService, rules: str, wanted: str) -> Opened:
     """wanted: number of a decision, or `group:` and that of a cycle. Raises Failure, NotFound."""
     number = wanted.removeprefix(PREFIX)
-    if not (number.isascii() and number.isdigit() and len(number) < 19):
+    if not views.is_number(number):
         raise Failure(400, "invalid", f"`open` is the number of a decision, or {PREFIX}NUMBER")
     with about("rules"):
         chosen = views.rule_set(service, rules)

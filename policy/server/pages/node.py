@@ -55,7 +55,7 @@ def _found(
     others = read.evictions_on(name, cluster=cluster, limit=PAGE + 1)
     more_others, others = len(others) > PAGE, others[:PAGE]
     here = on_node(service.store, name, now_ms=service.clock())
-    kept = set(read.kept_simulations().values())
+    kept = read.kept_simulations()
     return {
         "lines": page.lines,
         "more": page.after is not None,

@@ -18,9 +18,9 @@ from policy.server import views
 from policy.server.api.models import ObservationsQuery
 from policy.server.api.operations import query_of
 from policy.server.api.table import EXPORT_OBSERVATIONS, OBSERVATIONS, observations_wanted
-from policy.server.http import Failure, about, of_store
+from policy.server.http import Failure, about
 from policy.server.pages.parameters import require_whole
-from policy.server.pages.surface import Pages
+from policy.server.pages.surface import Pages, mendable
 from policy.server.security.access import Principal
 from policy.server.service import PolicyService
 from policy.store import StoreError
@@ -60,9 +60,7 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
         reads = partial(observed, pages.service, principal, query, most=most, given=given)
         values |= await pages.work(request, principal, bool(rules), reads, rules=rules)
     except (Failure, StoreError) as exc:
-        failure = of_store(exc) if isinstance(exc, StoreError) else exc
-        if failure.status >= 500:
-            raise
+        failure = mendable(exc)
         status = failure.status
     kept = {name: value for name, value in given.items() if name not in ("after", "limit")}
     return await pages.page(

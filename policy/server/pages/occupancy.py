@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from policy.cluster.objects import Node, Pod
+from policy.cluster.objects import Node, Pod, key_of
 from policy.cluster.requests import amounts, pod_requests
 from policy.text.words import rounded
 
@@ -21,7 +21,7 @@ _GIB: Final = 1 << 30
 
 def resources(node: Node, pods: Sequence[Pod]) -> list[dict[str, Any]]:
     """A bar for each resource of the node: what each pod requests, in the order of the pods."""
-    names = [f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in pods]
+    names = [key_of(pod) for pod in pods]
     holds = [{**pod_requests(pod, on_node=True), _PODS: 1} for pod in pods]
     return [
         bar(

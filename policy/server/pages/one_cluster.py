@@ -32,5 +32,5 @@ def one_cluster(
     """
     if cluster is None:
         return None
-    simulated = something and cluster in service.store.read.kept_simulations().values()
+    simulated = something and cluster in service.store.read.kept_simulations()
     return OneCluster(name=cluster, simulated=simulated)

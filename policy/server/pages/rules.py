@@ -31,7 +31,7 @@ from policy.rules.files import shipped
 from policy.rules.ruleset import RuleSet
 from policy.server import views
 from policy.server.http import Failure, about, in_thread
-from policy.server.pages.surface import Pages
+from policy.server.pages.surface import Pages, mendable
 from policy.server.security.access import Principal
 from policy.server.service import PolicyService
 from policy.store.read.rule_counts import RANKING, RuleCounts
@@ -82,9 +82,7 @@ def _one(service: PolicyService, wanted: str, other: str) -> dict[str, Any]:
             with about("diff"):
                 changes = _changes(service, other, rules)
         except Failure as exc:
-            if exc.status >= 500:
-                raise
-            failure = exc
+            failure = mendable(exc)
     return {
         "rules": rules,
         "name": name or rules.name,

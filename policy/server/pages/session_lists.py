@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from policy.server.api.operations import ApiOperation, Stream, query_of
-from policy.server.http import Failure, in_thread, of_store
-from policy.server.pages.surface import Pages
+from policy.server.http import Failure, in_thread
+from policy.server.pages.surface import Pages, mendable
 from policy.server.security.access import Principal
 from policy.server.views import Page, one_page
 from policy.store import StoreError
@@ -47,9 +47,7 @@ async def show_list(
         if page.after is not None:
             older = f"{path}?{urlencode({**given, 'after': page.after})}"
     except (Failure, StoreError) as exc:
-        failure = of_store(exc) if isinstance(exc, StoreError) else exc
-        if failure.status >= 500:
-            raise
+        failure = mendable(exc)
     kept = {name: value for name, value in given.items() if name not in ("after", "limit")}
     filtered = f"?{urlencode(kept)}" if kept else ""
     return await pages.page(

@@ -26,6 +26,7 @@ from policy.server.security.access import Access, Principal
 from policy.server.security.gate import allowed
 from policy.server.security.tokens import Role
 from policy.server.service import PolicyService
+from policy.server.views import is_number
 from policy.store import StoreError
 
 PAGE: Final = 50
@@ -190,12 +191,23 @@ def from_own_page(request: Request) -> bool | None:
     return origin.partition("://")[2].lower() == request.headers.get("host", "").lower()
 
 
+def mendable(exc: Failure | StoreError) -> Failure:
+    """What a page shows above its form, so that what was given can be mended.
+
+    Raises it from status 500 on, where there is nothing to mend.
+    """
+    failure = of_store(exc) if isinstance(exc, StoreError) else exc
+    if failure.status >= 500:
+        raise failure
+    return failure
+
+
 def after(request: Request) -> int | None:
     """The number that the page before ended with; None for the first page. Raises Failure."""
     given = request.query_params.get("after", "")
     if not given:
         return None
-    if not (given.isascii() and given.isdigit() and len(given) < 19):
+    if not is_number(given):
         raise Failure(400, "invalid", "query: `after`: not a whole number")
     return int(given)
 

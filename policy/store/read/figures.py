@@ -289,11 +289,11 @@ def evicted_within(
         of_parts.append("victim_namespace IN :namespaces")
         of_whole.append(_OF_NAMESPACES)
         values["namespaces"] = sorted(namespaces)
-    kept = {} if cluster is not None else kept_simulations(connection)
+    kept = frozenset() if cluster is not None else kept_simulations(connection)
     if kept:
         of_parts.append("cluster NOT IN :kept")
         of_whole.append("c.name NOT IN :kept")
-        values["kept"] = sorted(kept.values())
+        values["kept"] = sorted(kept)
     statement = text(
         _EVICTED.format(of_parts=" AND ".join(of_parts), of_whole=" AND ".join(of_whole))
     ).bindparams(*(bindparam(name, expanding=True) for name in values))

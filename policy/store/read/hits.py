@@ -93,7 +93,7 @@ def hits(
     """
     c = _VIEW.c
     query = select(_VIEW).where(or_(c.evicted, c.outcome != ""))
-    simulated = frozenset(kept_simulations(connection).values())
+    simulated = kept_simulations(connection)
     if cluster is not None:
         cluster_id(connection, cluster)  # an unknown cluster is an error
         query = query.where(c.cluster == cluster)
