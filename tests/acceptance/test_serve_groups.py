@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
+from sqlalchemy import text
 
 from policy import RuleSet
 from policy.cli.app import run
@@ -20,6 +21,7 @@ from policy.groups.decide import decide_group
 from policy.scheduling.cycle import Scheduler
 from policy.store import Store
 from policy.store.journal import StoreJournal
+from tests.contract.test_ledger import tampering
 from tests.support import serving
 from tests.support.builders import a_node, a_pod, objects
 from tests.support.groups import a_group, of_group
@@ -279,3 +281,28 @@ def test_a_cycle_that_was_only_asked_evicted_nothing(service: Serving, db: str) 
     assert run(["what-if", "--db", db, "--at", "group:1", "--record"]) == 0
     evicted = [table(service.get(f"/groups/{number}"), "Victims")[0][-1] for number in (1, 2)]
     assert evicted == ["yes", "no"]
+
+
+@pytest.mark.parametrize("document", ["no JSON", "[]", '{"decision": []}', '{"decision": {}}'])
+def test_changed_rows_of_a_cycle_are_said_to_be_damaged(
+    db: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], document: str
+) -> None:
+    """By the command, the API and the page alike."""
+    path = tmp_path / "policy.db"
+    shutil.copy(db, path)
+    with tampering(str(path)) as connection:
+        changed = text("UPDATE sessions SET document = :document")
+        assert connection.execute(changed, {"document": document}).rowcount
+        connection.commit()
+    said = "the rows of session 1 are not those of a session"
+    capsys.readouterr()
+    assert run(["explain", "group:1", "--db", str(path)]) == 1
+    assert said in capsys.readouterr().err
+    started = serving.serve(str(path), tmp_path, environment="")
+    try:
+        started.ready()
+        told, page = started.get("/api/v1/groups/1"), started.get("/groups/1")
+    finally:
+        started.stop()
+    assert (told.status_code, said in told.json()["detail"]) == (500, True)
+    assert (page.status_code, said in unescape(page.text)) == (500, True)

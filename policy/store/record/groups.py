@@ -7,7 +7,8 @@ effect has no `reason`, as in batch sessions, so that the views count evictions 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import fields
 from typing import Any, Final
 
 from sqlalchemy import Connection, select
@@ -17,11 +18,14 @@ from policy.decision.groups import GroupDecision
 from policy.decision.model import NominationChange
 from policy.store import rows
 from policy.store.model.sessions import SessionRecord, SessionStep, StoredSession
-from policy.store.record.sessions import TOOK_EFFECT
+from policy.store.record.sessions import TOOK_EFFECT, reading
 from policy.store.tables import SESSIONS
 
 KIND: Final = "group"
 """`kind` of the rows of `sessions` that are cycles of pod groups."""
+
+_PARTS: Final = {part.name for part in fields(GroupDecision)} - {"history"}
+"""What every document has; figures of the past are in those of cycles that read them."""
 
 SPARED: Final = "spared"
 LEAVES: Final = "leaves"
@@ -53,16 +57,31 @@ def as_group_record(decision: GroupDecision, *, hypothetical: bool = False) -> S
 
 
 def document_of(stored: StoredSession) -> dict[str, Any]:
-    """The canonical document of a recorded group decision."""
-    found: dict[str, Any] = stored.document["decision"]
-    return found
+    """The canonical document of a recorded group decision. Raises DamagedRows."""
+    with reading(stored.row.id):
+        return _decision(stored.document)
 
 
 def documents_of(connection: Connection, ids: Collection[int]) -> dict[int, dict[str, Any]]:
-    """The same of several by number; numbers of other sessions are left out."""
+    """The same of several by number; numbers of other sessions are left out.
+
+    Raises DamagedRows.
+    """
     c = SESSIONS.c
     query = select(c.id, c.document).where(c.id.in_(ids), c.kind == KIND)
-    return {row.id: rows.from_json(row.document)["decision"] for row in connection.execute(query)}
+    found = {}
+    for row in connection.execute(query):
+        with reading(row.id):
+            found[row.id] = _decision(rows.from_json(row.document))
+    return found
+
+
+def _decision(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Raises AttributeError, KeyError, TypeError for what is no document of a cycle."""
+    found: dict[str, Any] = document["decision"]
+    if not _PARTS <= found.keys():
+        raise KeyError(*sorted(_PARTS - found.keys()))
+    return found
 
 
 def _steps(decision: GroupDecision, effect: str) -> Iterator[SessionStep]:
