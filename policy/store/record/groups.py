@@ -79,8 +79,9 @@ def documents_of(connection: Connection, ids: Collection[int]) -> dict[int, dict
 def _decision(document: Mapping[str, Any]) -> dict[str, Any]:
     """Raises AttributeError, KeyError, TypeError for what is no document of a cycle."""
     found: dict[str, Any] = document["decision"]
-    if not _PARTS <= found.keys():
-        raise KeyError(*sorted(_PARTS - found.keys()))
+    missing = _PARTS - found.keys()
+    if missing:
+        raise KeyError(*sorted(missing))
     return found
 
 
