@@ -3,52 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import cache
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import quote
-
-from msgspec import to_builtins
 
 from policy.audit import instants
 from policy.audit.documents import instant, verdict
 from policy.audit.rule_sets import (
-    AnyRules,
-    NothingInCommonError,
-    RulesKind,
-    canonical_of,
-    every_shipped,
-    from_canonical,
-    load_shipped,
     recorded_as,
-    require_digest,
-    shipped_kinds,
 )
-from policy.audit.rule_sets import differences as rule_changes
 from policy.audit.why_not import WhyNotError, why_not_chosen
-from policy.cases import beside, run_beside
-from policy.cases.linting import findings
-from policy.cases.results import case_results
 from policy.cluster import times
 from policy.cluster.objects import Node, Pod, key_of
 from policy.decision.model import document_of
-from policy.rules import RulesError, RuleSet
-from policy.rules.diff import RuleChange
-from policy.rules.explain import effective_rules
-from policy.rules.files import BATCH_RULES, PREEMPTION_RULES, close_names, shipped
-from policy.rules.lint import LintWarning
-from policy.server.http import Failure, about, invalid, of_store
+from policy.server.http import Failure, invalid, of_store
 from policy.server.security import scope
 from policy.server.security.access import Principal
 from policy.server.security.numbers import Numbered
 from policy.server.service import PolicyService
 from policy.store import (
-    ActivationRow,
     DecisionRow,
-    EnvironmentRow,
     InvalidValue,
     NotFound,
     SessionRow,
@@ -58,14 +34,9 @@ from policy.store.observed import ObservationRow
 from policy.store.read.by_rule import require_section
 from policy.store.read.observed import no_observation
 from policy.store.read.queries import is_digest, no_decision, require_workload
-from policy.store.record.rule_sets import is_batch
-from policy.text.words import number
 
 _PAGE: Final = 1000
 """Decisions, or cycles of pod groups, that an export reads at once."""
-
-REASON: Final = 2_000
-"""Characters of the reason for a change of an environment."""
 
 Page: TypeAlias = tuple[Sequence[Any], list[dict[str, Any]]]
 """Rows of a list, and what is shown of each."""
@@ -369,266 +340,6 @@ def _decided_again(service: PolicyService, row: ObservationRow) -> dict[str, Any
     except CannotDecide as exc:
         return {"decided_again": None, "undecided": str(exc)}
     return {"decided_again": document_of(decision), "undecided": ""}
-
-
-# --- rules and environments ------------------------------------------------------------
-
-
-def any_rules(service: PolicyService, wanted: str) -> AnyRules:
-    """A rule set by the name of a shipped one, or by digest. Never a file of the service's host.
-
-    Raises Failure, StoreError.
-    """
-    if not wanted.strip():
-        raise Failure(400, "invalid", "no rule set is named", help=_NAMING)
-    try:
-        if wanted in shipped():
-            return load_shipped(wanted)
-        return from_canonical(_by_digest(service, wanted))
-    except RulesError as exc:
-        raise _unusable(wanted, exc) from exc
-
-
-def rule_set(service: PolicyService, wanted: str) -> RuleSet:
-    """One that can judge decisions, of those of `any_rules`. Raises Failure, StoreError."""
-    found = any_rules(service, wanted)
-    if isinstance(found, RuleSet):
-        return found
-    try:
-        return RuleSet.from_canonical(found.canonical)
-    except RulesError as exc:  # which says what they are for
-        raise _unusable(wanted, exc) from exc
-
-
-_NAMING: Final = "give the name of a shipped rule set, or the digest of one"
-
-
-def _by_digest(service: PolicyService, wanted: str) -> str:
-    """The canonical text of a rule set by (the beginning of) its digest.
-
-    Raises InvalidValue, NotFound.
-    """
-    require_digest(wanted)
-    if not (wanted.startswith("sha256:") or is_digest(wanted)):
-        close = close_names(wanted, shipped_kinds())
-        raise NotFound(
-            f"there is no shipped rule set `{wanted[:80]}`",
-            help=f"did you mean `{close[0]}`?" if close else _NAMING,
-        )
-    return canonical_of(wanted, service.store.read.rule_set)
-
-
-def _unusable(wanted: str, exc: RulesError) -> Failure:
-    first = exc.problems[0]
-    more = f" (and {len(exc.problems) - 1} more)" if len(exc.problems) > 1 else ""
-    return Failure(400, "invalid", f"`{wanted[:80]}`: {first.message}{more}", help=first.help)
-
-
-def rule_sets(service: PolicyService) -> list[dict[str, Any]]:
-    """Shipped rule sets of every kind, and beside them those that environments made active."""
-    found: list[dict[str, Any]] = [
-        {
-            "name": one.name,
-            "kind": one.kind.value,
-            "description": one.description,
-            "digest": one.digest,
-            "shipped": True,
-            "active_in": [],
-        }
-        for one in every_shipped()
-    ]
-    by_digest = {one["digest"]: one for one in found}
-    for row in service.store.read.environments():
-        for activation in service.store.read.activations(row.name):
-            digest = activation.rule_set_digest
-            if digest not in by_digest:
-                batch = is_batch(service.store.read.rule_set(digest))
-                by_digest[digest] = {
-                    "name": activation.rule_set,
-                    "kind": (RulesKind.BATCH if batch else RulesKind.RULE_SET).value,
-                    "description": "",
-                    "digest": digest,
-                    "shipped": False,
-                    "active_in": [],
-                }
-        if row.active is not None:
-            by_digest[row.active.rule_set_digest]["active_in"].append(row.name)
-    return list(by_digest.values())
-
-
-def described(rules: AnyRules) -> dict[str, Any]:
-    rows = effective_rules(rules) if isinstance(rules, RuleSet) else ()
-    return {
-        "name": rules.name,
-        "digest": rules.digest,
-        "kind": PREEMPTION_RULES if isinstance(rules, RuleSet) else BATCH_RULES,
-        "canonical": rules.canonical,
-        "rules": [asdict(rule) for rule in rows],
-    }
-
-
-def uses(service: PolicyService, rules: AnyRules) -> dict[str, Any]:
-    """How often each rule decided, in the last days and over all of them (`days` null)."""
-    counts = service.store.read.rule_counts(rules.digest, now_ms=service.clock(), days=USE_DAYS)
-    return {
-        "digest": rules.digest,
-        "days": [*counts.days, None],
-        "decisions": counts.decisions,
-        "rules": [
-            {"section": section, "rule": rule, "decisions": found}
-            for (section, rule), found in sorted(counts.rules.items())
-        ],
-    }
-
-
-USE_DAYS: Final = (7, 90)
-"""Spans for which it is said how often rules decided, today included."""
-
-
-def judged(shipped_name: str | None, rules: AnyRules) -> dict[str, Any]:
-    """What lint says of rules, and how the cases beside a shipped file end; None without."""
-    if shipped_name is not None:
-        return _judged_shipped(shipped_name)
-    return {"lint": _lines(findings(rules, rules.digest, stored=True)), "cases": None}
-
-
-@cache
-def _judged_shipped(name: str) -> dict[str, Any]:
-    """Run once in a process: shipped rules and their cases do not change meanwhile."""
-    found = findings(load_shipped(name), name, stored=False)
-    return {"lint": _lines(found), "cases": _cases(name)}
-
-
-def _lines(warnings: Iterable[LintWarning]) -> list[dict[str, Any]]:
-    return [
-        {
-            "rule": warning.rule,
-            "finding": warning.finding.value,
-            "message": warning.message,
-            "help": warning.help,
-        }
-        for warning in warnings
-    ]
-
-
-def _cases(name: str) -> list[dict[str, Any]] | None:
-    suite = beside(name)
-    if suite is None:
-        return None
-    return [
-        {
-            "rules": rules,
-            "note": case.note,
-            "place": case.place,
-            "passed": failed is None,
-            "why": failed.differences if failed is not None else (),
-        }
-        for rules, case, failed in case_results(suite)
-    ]
-
-
-def differences(old: AnyRules, new: AnyRules) -> list[dict[str, Any]]:
-    """Raises Failure where they are of different kinds."""
-    return [asdict(change) for change in changes(old, new)]
-
-
-def changes(old: AnyRules, new: AnyRules) -> tuple[RuleChange, ...]:
-    """Raises Failure where they are of different kinds."""
-    try:
-        return rule_changes(old, new)
-    except NothingInCommonError as exc:
-        raise Failure(400, "invalid", str(exc)) from exc
-
-
-def activation(row: ActivationRow) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "environment": row.environment,
-        "at": instant(row.at_ms),
-        "actor": row.actor,
-        "rule_set": row.rule_set,
-        "digest": row.rule_set_digest,
-        "before": row.previous_digest,
-        "reason": row.reason,
-        "source": row.source,
-        "proofs": None if row.proofs is None else to_builtins(row.proofs),
-    }
-
-
-def environment(row: EnvironmentRow) -> dict[str, Any]:
-    return {
-        "environment": row.name,
-        "cluster": row.cluster,
-        "created": instant(row.created_ms),
-        "created_by": row.created_by,
-        "active": activation(row.active) if row.active else None,
-    }
-
-
-def activate(
-    service: PolicyService,
-    principal: Principal,
-    name: str,
-    *,
-    rules: str,
-    reason: str,
-    expected_activation: int | None,
-) -> dict[str, Any]:
-    """Make a rule set active; the ledger names who did it. Its cases have to pass.
-
-    expected_activation: number of the one that they saw as the active one, 0 for none; None where
-    they do not say. Raises Failure, StoreError.
-    """
-    _need_reason(reason)
-    with about("rules"):
-        chosen = any_rules(service, rules)
-    failures = run_beside(rules) if rules in shipped() else ()
-    if failures:
-        told = f"{number(len(failures), 'failing case')} of `{rules}`"
-        raise Failure(409, "conflict", told, field="rules")
-    before = service.store.read.environment(name).active
-    if before is not None and before.rule_set_digest == chosen.digest:
-        told = f"`{chosen.name}` is active in `{name}` already"
-        raise Failure(409, "conflict", told, field="rules")
-    row = service.store.record.activate(
-        name,
-        rules=chosen,
-        reason=reason,
-        source=rules,
-        at_ms=service.clock(),
-        actor=principal.name,
-        expected_activation=expected_activation,
-    )
-    return activation(row)
-
-
-def roll_back(
-    service: PolicyService,
-    principal: Principal,
-    name: str,
-    *,
-    reason: str,
-    expected_activation: int | None,
-) -> dict[str, Any]:
-    """expected_activation: as of `activate`. Raises Failure, StoreError."""
-    _need_reason(reason)
-    row = service.store.record.roll_back(
-        name,
-        reason=reason,
-        at_ms=service.clock(),
-        actor=principal.name,
-        expected_activation=expected_activation,
-    )
-    return activation(row)
-
-
-def _need_reason(reason: str) -> None:
-    if not reason.strip():
-        advice = "say why, for later readers"
-        raise Failure(400, "invalid", "the reason is empty", help=advice, field="reason")
-    if len(reason) > REASON:
-        told = f"the reason has {len(reason)} characters, and {REASON} are allowed"
-        raise Failure(400, "invalid", told, field="reason")
 
 
 # --- state ------------------------------------------------------------

@@ -17,7 +17,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticKnownError
 
-from policy.server import views
+from policy.server import environments
 
 _ENVIRONMENT: Final = "Name of the environment whose active rules decide, on its cluster's state."
 
@@ -317,7 +317,7 @@ class Activation(_Body):
         max_length=253, min_length=1, description="Name of a shipped rule set, or a digest."
     )
     reason: str = Field(
-        min_length=1, max_length=views.REASON, description="Why; kept in the ledger."
+        min_length=1, max_length=environments.REASON, description="Why; kept in the ledger."
     )
 
 
@@ -325,7 +325,7 @@ class Rollback(_Body):
     """Go back to the rule set that was active before."""
 
     reason: str = Field(
-        min_length=1, max_length=views.REASON, description="Why; kept in the ledger."
+        min_length=1, max_length=environments.REASON, description="Why; kept in the ledger."
     )
 
 

@@ -14,7 +14,16 @@ from policy.audit.newest import judge_newest
 from policy.audit.recorded import Comparing
 from policy.cluster.names import typed_pod
 from policy.cluster.objects import key_of
-from policy.server import batch_sessions, cycles, decided, nominations, supposing, views
+from policy.server import (
+    batch_sessions,
+    cycles,
+    decided,
+    environments,
+    nominations,
+    rule_sets,
+    supposing,
+    views,
+)
 from policy.server.api import answers, models
 from policy.server.api.operations import ApiOperation, ApiRequest, Stream, etag
 from policy.server.api.result import ApiResult
@@ -176,22 +185,22 @@ def _session(asked: ApiRequest) -> ApiResult:
 
 def _environments(asked: ApiRequest) -> ApiResult:
     rows = asked.service.store.read.environments()
-    return ApiResult(document={"environments": [views.environment(row) for row in rows]})
+    return ApiResult(document={"environments": [environments.environment(row) for row in rows]})
 
 
 def _environment(asked: ApiRequest) -> ApiResult:
     with asked.service.store.reading() as rooms:
         row = rooms.read.environment(asked.path["name"])
-        found = [views.activation(one) for one in rooms.read.activations(row.name)]
-    return ApiResult(document={**views.environment(row), "activations": found})
+        found = [environments.activation(one) for one in rooms.read.activations(row.name)]
+    return ApiResult(document={**environments.environment(row), "activations": found})
 
 
 def _activate(asked: ApiRequest) -> ApiResult:
-    return _changed(asked, views.activate, rules=asked.body.rules, reason=asked.body.reason)
+    return _changed(asked, environments.activate, rules=asked.body.rules, reason=asked.body.reason)
 
 
 def _roll_back(asked: ApiRequest) -> ApiResult:
-    return _changed(asked, views.roll_back, reason=asked.body.reason)
+    return _changed(asked, environments.roll_back, reason=asked.body.reason)
 
 
 def _changed(asked: ApiRequest, change: Callable[..., dict[str, Any]], **given: str) -> ApiResult:
@@ -222,24 +231,26 @@ def _expected(asked: ApiRequest) -> int | None:
 
 
 def _rule_sets(asked: ApiRequest) -> ApiResult:
-    return ApiResult(document={"rule_sets": views.rule_sets(asked.service)})
+    return ApiResult(document={"rule_sets": rule_sets.rule_sets(asked.service)})
 
 
 def _rule_set(asked: ApiRequest) -> ApiResult:
-    found = views.any_rules(asked.service, asked.path["name"])
-    return ApiResult(document=views.described(found), immutable=asked.path["name"] == found.digest)
+    found = rule_sets.any_rules(asked.service, asked.path["name"])
+    return ApiResult(
+        document=rule_sets.described(found), immutable=asked.path["name"] == found.digest
+    )
 
 
 def _difference(asked: ApiRequest) -> ApiResult:
-    old = views.any_rules(asked.service, asked.path["name"])
-    new = views.any_rules(asked.service, asked.path["other"])
+    old = rule_sets.any_rules(asked.service, asked.path["name"])
+    new = rule_sets.any_rules(asked.service, asked.path["other"])
     whole = (asked.path["name"], asked.path["other"]) == (old.digest, new.digest)
-    return ApiResult(document={"changes": views.differences(old, new)}, immutable=whole)
+    return ApiResult(document={"changes": rule_sets.differences(old, new)}, immutable=whole)
 
 
 def _uses(asked: ApiRequest) -> ApiResult:
-    found = views.any_rules(asked.service, asked.path["name"])
-    return ApiResult(document=views.uses(asked.service, found))
+    found = rule_sets.any_rules(asked.service, asked.path["name"])
+    return ApiResult(document=rule_sets.uses(asked.service, found))
 
 
 def _state(asked: ApiRequest) -> ApiResult:
@@ -326,7 +337,7 @@ def _what_if(asked: ApiRequest) -> ApiResult:
 
 def _compare(asked: ApiRequest) -> ApiResult:
     body, service = asked.body, asked.service
-    rules = views.rule_set(service, body.rules)
+    rules = rule_sets.rule_set(service, body.rules)
     document: dict[str, Any] = {"rules": rules.name, "digest": rules.digest}
     if body.newest is not None:
         found = judge_newest(

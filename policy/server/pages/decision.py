@@ -15,7 +15,7 @@ from policy.audit.sentences import WOULD_HAVE, answered, contradicted
 from policy.audit.spared import reprieved
 from policy.rules.criteria import instant_criteria
 from policy.rules.problems import RulesError
-from policy.server import decided, views
+from policy.server import decided, rule_sets, views
 from policy.server.http import Failure, in_thread
 from policy.server.pages.decision_bars import node_bars
 from policy.server.pages.occupancy import WIDTH
@@ -85,7 +85,7 @@ def _whole(pages: Pages, stored: StoredDecision, asked: dict[str, str]) -> dict[
         "names": single_pod_names(),
         "other": asked.get("rules", ""),
         "under": _answer(
-            lambda: decided.under(service, stored, views.rule_set(service, asked["rules"]))
+            lambda: decided.under(service, stored, rule_sets.rule_set(service, asked["rules"]))
         )
         if asked.get("rules")
         else None,

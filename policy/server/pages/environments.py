@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from policy.audit.rule_sets import RulesKind, shipped_kinds, single_pod_names
-from policy.server import views
+from policy.server import environments, views
 from policy.server.api.models import MOST_JUDGED
 from policy.server.http import Failure, in_thread, of_store
 from policy.server.pages import judging
@@ -31,7 +31,7 @@ _ACTIVE: Final = "active"
 
 async def show(pages: Pages, request: Request, principal: Principal) -> Response:
     rows = await in_thread(pages.service.store.read.environments)
-    found = [views.environment(row) for row in rows]
+    found = [environments.environment(row) for row in rows]
     return await pages.page(request, principal, "environments.html", found=found)
 
 
@@ -84,7 +84,7 @@ async def show_one(
         unsent=given.get(UNSENT) if given.get(UNSENT) in FORMS else "",
         candidate=candidate,
         most=MOST_JUDGED,
-        longest=views.REASON,
+        longest=environments.REASON,
         **values,
     )
 
@@ -101,9 +101,9 @@ def _one(
         activations = read.activations(name)
     batch = active is not None and active.batch
     values: dict[str, Any] = {
-        "told": views.environment(row),
-        "activations": [views.activation(one) for one in activations],
-        "target": None if target is None else views.activation(target),
+        "told": environments.environment(row),
+        "activations": [environments.activation(one) for one in activations],
+        "target": None if target is None else environments.activation(target),
         "batch": batch,
         "names": [
             name
@@ -128,11 +128,13 @@ def _one(
 
 async def activate(pages: Pages, request: Request, principal: Principal) -> Response:
     fields = ("rules", "reason")
-    return await _changed(pages, request, principal, "activate", views.activate, fields)
+    return await _changed(pages, request, principal, "activate", environments.activate, fields)
 
 
 async def roll_back(pages: Pages, request: Request, principal: Principal) -> Response:
-    return await _changed(pages, request, principal, "rollback", views.roll_back, ("reason",))
+    return await _changed(
+        pages, request, principal, "rollback", environments.roll_back, ("reason",)
+    )
 
 
 async def _changed(

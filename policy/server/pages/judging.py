@@ -12,7 +12,7 @@ from policy.audit.compare_documents import ReportPart, report_parts
 from policy.audit.group_compare import PREFIX
 from policy.audit.newest import JudgedNewest, judge_newest, judge_one
 from policy.audit.recorded import Skipped
-from policy.server import views
+from policy.server import rule_sets, views
 from policy.server.api.models import MOST_JUDGED
 from policy.server.http import Failure, about
 from policy.server.service import PolicyService
@@ -66,7 +66,7 @@ class Report:
 def report(service: PolicyService, rules: str, *, n: int, cluster: str) -> Report:
     """Raises Failure. cluster: "" for all."""
     with about("rules"):
-        chosen = views.rule_set(service, rules)
+        chosen = rule_sets.rule_set(service, rules)
     with about("cluster"):
         judged = judge_newest(
             service.store, chosen, cluster=cluster or None, limit=n, known=service.judged
@@ -96,7 +96,7 @@ def opened(service: PolicyService, rules: str, wanted: str) -> Opened:
     if not views.is_number(number):
         raise Failure(400, "invalid", f"`open` is the number of a decision, or {PREFIX}NUMBER")
     with about("rules"):
-        chosen = views.rule_set(service, rules)
+        chosen = rule_sets.rule_set(service, rules)
     group = wanted.startswith(PREFIX)
     key = wanted if group else int(number)
     row, found = judge_one(service.store, chosen, key, known=service.judged)

@@ -14,7 +14,7 @@ from policy.audit.documents import instant
 from policy.audit.observed.documents import nodes
 from policy.audit.rule_sets import single_pod_names
 from policy.observing.model import Confidence
-from policy.server import views
+from policy.server import rule_sets, views
 from policy.server.api.models import ObservationsQuery
 from policy.server.api.operations import query_of
 from policy.server.api.table import EXPORT_OBSERVATIONS, OBSERVATIONS, observations_wanted
@@ -140,7 +140,7 @@ def _against(service: PolicyService, rows: Sequence[ObservationRow], rules: str)
     from policy.audit.observed.against import compare, sums, total
 
     with about("rules"):
-        chosen = views.rule_set(service, rules)
+        chosen = rule_sets.rule_set(service, rules)
     compared = list(compare(service.store, rows, chosen))
     lines = sums(compared)
     return {

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from policy.audit import health
 from policy.audit.documents import instant
-from policy.server import views
+from policy.server import environments, views
 from policy.server.http import Failure, in_thread
 from policy.server.pages.bars import Bar, bars
 from policy.server.pages.surface import Pages
@@ -76,7 +76,7 @@ def overview(
         "hit": [_workload(w) for w in found.evicted.workloads],
         "outcomes": found.outcomes,
         "kept": any(one.simulated for one in found.clusters),
-        "environments": [views.environment(row) for row in found.environments],
+        "environments": [environments.environment(row) for row in found.environments],
         "clusters": [
             {
                 "name": one.cluster,

@@ -29,7 +29,7 @@ from policy.rules.diff_table import DiffRow, checks, meaning
 from policy.rules.explain import SECTIONS, EffectiveRule, effective_rules
 from policy.rules.files import shipped
 from policy.rules.ruleset import RuleSet
-from policy.server import views
+from policy.server import rule_sets
 from policy.server.http import Failure, about, in_thread
 from policy.server.pages.surface import Pages, mendable
 from policy.server.security.access import Principal
@@ -39,7 +39,7 @@ from policy.store.read.rule_counts import SECTIONS as COUNTED
 
 
 async def show(pages: Pages, request: Request, principal: Principal) -> Response:
-    found = await in_thread(views.rule_sets, pages.service)
+    found = await in_thread(rule_sets.rule_sets, pages.service)
     shipped_kinds = [
         {"kind": kind, "rules": [one for one in found if one["shipped"] and one["kind"] == kind]}
         for kind in RulesKind
@@ -66,14 +66,14 @@ def _one(service: PolicyService, wanted: str, other: str) -> dict[str, Any]:
 
     other: rules that it is compared with, "" for none; why that cannot be done is `failure`.
     """
-    rules = views.any_rules(service, wanted)
+    rules = rule_sets.any_rules(service, wanted)
     name = wanted if wanted in shipped() else shipped_as(rules)
     if name is not None:
         # The same rules, with reasons, cases and lines of the file.
         rules = load_shipped(name)
     text = text_of(rules, name)
     counts = service.store.read.rule_counts(
-        rules.digest, now_ms=service.clock(), days=views.USE_DAYS
+        rules.digest, now_ms=service.clock(), days=rule_sets.USE_DAYS
     )
     single = isinstance(text.rules, RuleSet)
     changes, failure = None, None
@@ -98,7 +98,7 @@ def _one(service: PolicyService, wanted: str, other: str) -> dict[str, Any]:
         ],
         "changes": changes,
         "failure": failure,
-        "judged": views.judged(name, rules),
+        "judged": rule_sets.judged(name, rules),
         "text": text,
         "names": [
             name
@@ -196,8 +196,8 @@ def _batch(rules: BatchRules) -> dict[str, Any]:
 
 def _changes(service: PolicyService, other: str, new: AnyRules) -> dict[str, Any]:
     """By section, what the other rules say and what these do."""
-    old = views.any_rules(service, other)
-    rows = difference_rows(old, new, views.changes(old, new))
+    old = rule_sets.any_rules(service, other)
+    rows = difference_rows(old, new, rule_sets.changes(old, new))
     sections: list[tuple[str, list[DiffRow]]] = [
         (section, list(found)) for section, found in groupby(rows, key=lambda row: row.section)
     ]
