@@ -1,4 +1,4 @@
-"""Types that are decoded, and threads.
+"""Types that are decoded, and threads; and what is wrong with bytes that cannot be.
 
 What a struct's fields are msgspec looks up when the struct is decoded for the first time. While
 one thread does that, a second one that decodes the same struct finds it half looked up, and the
@@ -16,6 +16,18 @@ import msgspec
 _T = TypeVar("_T")
 _LOCK: Final = Lock()
 _PREPARED: Final[set[Any]] = set()
+
+UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError)
+"""What decoding raises. The latter is of msgspec up to 0.22, for texts that are not UTF-8."""
+
+NOT_UTF8: Final = "one of its texts is not UTF-8"
+
+
+def undecodable(error: Exception) -> str:
+    """What is wrong with the bytes, in words: those of msgspec, but of texts that are not UTF-8."""
+    if isinstance(error, UnicodeDecodeError) or "Invalid UTF-8" in str(error):
+        return NOT_UTF8
+    return str(error)
 
 
 @overload

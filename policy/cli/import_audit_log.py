@@ -17,6 +17,7 @@ from policy.manifests.problems import ManifestError
 from policy.observing.audit_log import AuditLog, AuditLogError
 from policy.observing.observer import Observer
 from policy.text.problems import Problem
+from policy.typed import UNDECODABLE, undecodable
 
 if TYPE_CHECKING:
     from policy.store import Store
@@ -77,8 +78,8 @@ def _entries(file: str) -> Iterator[tuple[int, dict[str, Any]]]:
             for number, line in enumerate(lines, start=1):
                 if line.strip():
                     yield number, _entry(line)
-    except msgspec.DecodeError as exc:
-        message = f"not JSON: {exc}"
+    except UNDECODABLE as exc:
+        message = f"not JSON: {undecodable(exc)}"
     except _NoEntry as exc:
         message = str(exc)
     except (gzip.BadGzipFile, EOFError, zlib.error) as exc:

@@ -11,8 +11,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-import msgspec
-
 from policy.conformance import (
     compare,
     groups,
@@ -25,6 +23,7 @@ from policy.conformance import (
 from policy.conformance.results import RecordingError, ScenarioResult
 from policy.parts import HERE, Workers, map_parts
 from policy.text.system import explained
+from policy.typed import UNDECODABLE, undecodable
 
 if TYPE_CHECKING:
     from policy.rules import RuleSet
@@ -124,10 +123,9 @@ def _tasks(
         for number, text in _lines(Path(path)):
             try:
                 head = scenario.head(text)
-            except msgspec.DecodeError as exc:
-                raise RecordingError(
-                    f"{path}:{number}: not a recorded scenario: {str(exc).lower()}"
-                ) from exc
+            except UNDECODABLE as exc:
+                said = undecodable(exc).lower()
+                raise RecordingError(f"{path}:{number}: not a recorded scenario: {said}") from exc
             if not any(form.knows(head) for form in FORMS):
                 raise RecordingError(
                     f"{path}:{number}: not a recorded scenario",
@@ -170,5 +168,5 @@ def _judge(task: RecordingLine, rules: RuleSet | None, strict: bool) -> Scenario
     form = next(form for form in FORMS if form.knows(head))
     try:
         return form.judge(task, rules, strict=strict)
-    except msgspec.ValidationError as exc:
-        raise RecordingError(f"{task.source}:{task.line}: {str(exc).lower()}") from exc
+    except UNDECODABLE as exc:
+        raise RecordingError(f"{task.source}:{task.line}: {undecodable(exc).lower()}") from exc

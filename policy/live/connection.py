@@ -18,7 +18,7 @@ from lightkube.core.exceptions import ConfigError
 
 from policy.live import kubeconfig
 from policy.live.credentials import CredentialProgram, ProgramAuth
-from policy.typed import prepared
+from policy.typed import UNDECODABLE, prepared
 
 _CONNECT_SECONDS: Final = 10.0
 _LIST_SECONDS: Final = 120.0
@@ -273,7 +273,7 @@ def refusal(path: str, code: int, body: bytes, *, retry_after: float = 0.0) -> E
     """
     try:
         status = msgspec.json.decode(body, type=prepared(_Status))
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNDECODABLE:
         status = _Status(message=body[:200].decode(errors="replace"))
     code = code or status.code or 500
     said = status.message or f"status {code}"

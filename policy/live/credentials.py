@@ -17,7 +17,7 @@ import httpx2
 import msgspec
 
 from policy.cluster import times
-from policy.typed import prepared
+from policy.typed import UNDECODABLE, prepared, undecodable
 
 _SECONDS: Final = 60.0
 """So long a program may take."""
@@ -129,8 +129,11 @@ class ProgramAuth(httpx2.Auth):
                 if status.expiration_timestamp
                 else None
             )
-        except (msgspec.MsgspecError, times.TimeError) as exc:
-            raise CredentialError(f"credential program `{name}`: no ExecCredential: {exc}") from exc
+        except (*UNDECODABLE, times.TimeError) as exc:
+            said = undecodable(exc)
+            raise CredentialError(
+                f"credential program `{name}`: no ExecCredential: {said}"
+            ) from exc
         if not status.token:
             what = "a client certificate, which is not supported from programs"
             raise CredentialError(

@@ -36,6 +36,7 @@ from policy.simulation.options import Durations
 from policy.simulation.trace import Trace, TraceError, TraceEvent, with_objects
 from policy.text import words
 from policy.text.system import explained
+from policy.typed import UNDECODABLE, undecodable
 
 EPOCH_MS: Final = 946_684_800_000
 """2000-01-01T00:00:00Z: when a trace begins whose cluster names no instant."""
@@ -164,8 +165,8 @@ def _decoded(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
         place = f"{path}:{number}"
         try:
             value = decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-            raise TraceError(f"{place}: not JSON: {str(exc).lower()}") from exc
+        except UNDECODABLE as exc:
+            raise TraceError(f"{place}: not JSON: {undecodable(exc)}") from exc
         if not isinstance(value, dict):
             raise TraceError(f"{place}: not a JSON object")
         at = value.get("t")

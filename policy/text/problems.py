@@ -16,7 +16,7 @@ class Problem:
     message: str
     help: str = ""
     line: int = 0  #: 0 where only the file or the document is known
-    column: int = 0
+    column: int = 0  #: 0 where only the line is known
     document: int = 0  #: 0 where the file is a single document
     object: str = ""  #: `Pod default/web-1`
     field: str = ""  #: where in the object or document: `spec.victims.eligible[1].when`
@@ -29,7 +29,7 @@ class Problem:
         return printable(": ".join(filter(None, (self.object, self.field, self.message))))
 
     def __str__(self) -> str:
-        parts = [f"{self.source}:{self.line}:{self.column}" if self.line else self.source]
+        parts = [":".join([self.source, *(str(n) for n in (self.line, self.column) if n)])]
         if self.document:
             parts.append(f"document {self.document}")
         excerpt = self.source_line if self.line else None

@@ -182,6 +182,10 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "absent": ({"command": "no-such-login", "installHint": "brew install it"}, "brew install it"),
     "fails": ({"command": "sh", "args": ["-c", "echo no session >&2; exit 3"]}, "no session"),
     "no JSON": ({"command": "echo", "args": ["hello"]}, "no ExecCredential"),
+    "no text": (
+        {"command": "printf", "args": ['{"status": {"token": "\\377"}}']},
+        "no ExecCredential: one of its texts is not UTF-8",
+    ),
     "no token": ({"command": "echo", "args": ['{"status": {}}']}, "gave no token"),
     "certificate": (
         {"command": "echo", "args": ['{"status": {"clientCertificateData": "x"}}']},

@@ -214,6 +214,14 @@ def test_an_audit_log_that_is_cut_off(cut: int, policy: Policy, tmp_path: Path) 
     assert "the gzipped file is damaged behind this line" in done.err
 
 
+def test_an_audit_log_that_is_no_text(policy: Policy, tmp_path: Path) -> None:
+    log = tmp_path / "audit.log"
+    log.write_bytes(audited("delete", "a", 35) + audited("delete", "?", 36).replace(b"?", b"\xff"))
+    done = policy("import", "--audit-log", str(log))
+    assert (done.status, observed(policy)) == (1, [])
+    assert f"{log}:2: not JSON: one of its texts is not UTF-8" in done.err
+
+
 def test_the_kubectl_plugin(
     imported: Policy, tmp_path: Path, capsys: Any, monkeypatch: Any
 ) -> None:

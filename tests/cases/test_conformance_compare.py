@@ -215,18 +215,26 @@ def test_a_tie_must_lead_to_a_recorded_node(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("not json\n", "made.jsonl:1: not a recorded scenario"),
-        ('{"id": "x"}\n', "made.jsonl:1: not a recorded scenario"),
+        (b"not json\n", "made.jsonl:1: not a recorded scenario"),
+        (b'{"id": "x"}\n', "made.jsonl:1: not a recorded scenario"),
         (
-            json.dumps({**SCENARIO, "expect": {"fits": 3}}),
+            b'{"id": "\xff"}\n',
+            "made.jsonl:1: not a recorded scenario: one of its texts is not utf-8",
+        ),
+        (
+            json.dumps({**SCENARIO, "expect": {"best": ["?"]}}).encode().replace(b"?", b"\xff"),
+            "made.jsonl:1: one of its texts is not utf-8",
+        ),
+        (
+            json.dumps({**SCENARIO, "expect": {"fits": 3}}).encode(),
             "made.jsonl:1: expected `bool`, got `int`",
         ),
     ],
 )
-def test_a_line_that_is_no_scenario_is_named(tmp_path: Path, text: str, error: str) -> None:
+def test_a_line_that_is_no_scenario_is_named(tmp_path: Path, text: bytes, error: str) -> None:
     """Something else than a recording is an error with file and line."""
     file = tmp_path / "made.jsonl"
-    file.write_text(text)
+    file.write_bytes(text)
     with pytest.raises(RecordingError) as caught:
         list(run([file], RULES))
     assert str(caught.value).replace(f"{tmp_path}/", "").startswith(error)

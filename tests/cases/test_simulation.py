@@ -234,6 +234,16 @@ def test_a_wrong_event_is_named_with_its_line(tmp_path: Path, lines: Any, messag
     assert message in str(caught.value)
 
 
+def test_an_event_that_is_no_text_is_named_with_its_line(tmp_path: Path) -> None:
+    folder = written(tmp_path, finish(1, "?"))
+    events = folder / "events.jsonl"
+    events.write_bytes(events.read_bytes().replace(b"?", b"\xff"))
+    with pytest.raises(
+        TraceError, match=r"events\.jsonl:1: not JSON: one of its texts is not UTF-8$"
+    ):
+        read_trace(folder)
+
+
 def test_a_pod_gets_no_node_after_its_end(tmp_path: Path) -> None:
     """Its work would be less than nothing."""
     told = {"t": 7, "op": "bind", "pod": "default/a"}

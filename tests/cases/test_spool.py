@@ -193,6 +193,20 @@ def test_calls_before_a_damage_are_recorded(
         assert (kept.read_bytes(), str(kept) in caplog.messages[-1]) == (data, True)
 
 
+def test_calls_before_one_that_is_no_text_are_recorded(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A byte of the second one is another."""
+    file = several(tmp_path, 1, 2)
+    before, found, after = file.read_bytes().rpartition(b"scheduler")
+    file.write_bytes(before + found.replace(b"s", b"\xff") + after)
+    assert recorded(Spool(tmp_path)) == [a_call(1)]
+    (kept,) = tmp_path.iterdir()
+    left = kept.with_suffix(".calls")
+    said = f"spooled calls in `{left}` cannot be read: one of its texts is not UTF-8; see `{kept}`"
+    assert caplog.messages == [said]
+
+
 def test_what_was_recorded_before_a_damage_is_not_offered_again(tmp_path: Path) -> None:
     """A file keeps the calls that it had; the damage may come later."""
     file = several(tmp_path, 1, 2, 3)

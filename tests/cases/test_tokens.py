@@ -188,7 +188,9 @@ def test_uses_are_noted_where_it_is_said(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "contents", [None, b"SQLite format 3\0", b'{"visits": 7}'], ids=["tokens", "other", "figures"]
+    "contents",
+    [None, b"SQLite format 3\0", b'{"visits": 7}', b'{"\xff": 7}'],
+    ids=["tokens", "other", "figures", "no-text"],
 )
 def test_no_other_file_is_taken_for_that_of_uses(path: Path, contents: bytes | None) -> None:
     """It would be replaced: the service does not start, and the file stays as it is.
@@ -375,12 +377,19 @@ def test_what_is_to_be_revoked_is_in_a_file(path: Path) -> None:
     )
 
 
-def test_a_damaged_file_is_said_with_what_to_do(path: Path) -> None:
-    path.write_text('{"version": 1, ')
+@pytest.mark.parametrize(
+    ("contents", "said"),
+    [
+        (b'{"version": 1, ', "Input data was truncated"),
+        (b'{"version": 1, "session_key": "\xff"}', "one of its texts is not UTF-8"),
+    ],
+)
+def test_a_damaged_file_is_said_with_what_to_do(path: Path, contents: bytes, said: str) -> None:
+    path.write_bytes(contents)
     with pytest.raises(TokenError) as refused:
         TokenFile(path).read()
     assert (refused.value.message, refused.value.help) == (
-        f"{path}: not a file of tokens: Input data was truncated",
+        f"{path}: not a file of tokens: {said}",
         "name the file that `policy token create` made; where this is it, and it is damaged,"
         " restore it from a copy",
     )

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from policy.cluster.objects import KINDS
-from policy.typed import prepared
+from policy.typed import NOT_UTF8, UNDECODABLE, prepared, undecodable
 from tests.cases.test_rooms import modules
 
 TYPED = {
@@ -84,3 +86,22 @@ def test_threads_decode_their_first_objects_at_once() -> None:
 @pytest.mark.parametrize("kind", [int, list[int], int | None])
 def test_a_type_is_given_back(kind: object) -> None:
     assert prepared(kind) is kind
+
+
+@pytest.mark.parametrize(
+    ("decode", "data", "said"),
+    [
+        (msgspec.json.decode, b'["\xff"]', NOT_UTF8),
+        (msgspec.json.decode, b'{"\xff": 1}', NOT_UTF8),
+        (msgspec.msgpack.decode, b"\xa1\xff", NOT_UTF8),
+        (msgspec.json.decode, b'["', "Input data was truncated"),
+        (msgspec.msgpack.decode, b"\xa1", "Input data was truncated"),
+    ],
+)
+def test_what_is_wrong_with_bytes_is_said_alike(
+    decode: Callable[[bytes], object], data: bytes, said: str
+) -> None:
+    """By every version of msgspec: up to 0.22 a text that is not UTF-8 is another error."""
+    with pytest.raises(UNDECODABLE) as failed:
+        decode(data)
+    assert undecodable(failed.value) == said

@@ -27,6 +27,7 @@ from policy.server.security.access import NOBODY, Access, Principal
 from policy.server.security.gate import allowed
 from policy.server.security.tokens import Role
 from policy.server.service import PolicyService
+from policy.typed import UNDECODABLE, undecodable
 
 BASE: Final = "/api/v1"
 _NAME: Final = re.compile(r"\{(name|other|cluster)\}")
@@ -180,10 +181,10 @@ def _read_body(model: type[BaseModel], content: bytes) -> BaseModel:
     try:
         value = msgspec.json.decode(content)
         repeated = odd.repeated(content, value)
-    except (msgspec.DecodeError, RecursionError) as exc:
+    except RecursionError as exc:
         raise Failure(400, "bad-request", f"the body is not JSON: {exc}") from exc
-    except UnicodeDecodeError as exc:
-        told = "the body is not JSON: one of its texts is not UTF-8"
+    except UNDECODABLE as exc:
+        told = f"the body is not JSON: {undecodable(exc)}"
         raise Failure(400, "bad-request", told) from exc
     if repeated:
         raise invalid("body", [(one.field, one.message) for one in repeated])

@@ -23,9 +23,9 @@ from policy.cluster.tables import NOWHERE
 from policy.manifests import ManifestError, read_dicts, resolve
 from policy.preemption.offers import rows_of
 from policy.server.extender.folding import folded
-from policy.server.extender.wire import NOT_UTF8, BadRequest, PreemptRequest, key_of
+from policy.server.extender.wire import BadRequest, PreemptRequest, key_of
 from policy.store.state.around import PodId
-from policy.typed import prepared
+from policy.typed import UNDECODABLE, prepared, undecodable
 
 _POD: Final = msgspec.json.Decoder(prepared(Pod))
 
@@ -133,7 +133,7 @@ def _sent_as_known(known: Pod, content: bytes, *, of: Callable[[Pod], object]) -
     """
     try:
         return of(known) == of(_POD.decode(content))
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except (*UNDECODABLE, RecursionError):
         return False
 
 
@@ -162,12 +162,12 @@ def _read(content: bytes, snapshot: Snapshot) -> Pod | str:
         read = read_dicts([{**value, "kind": "Pod", "apiVersion": "v1"}], admission=False)
         known = snapshot.priority_classes.values()
         pods = list(_pods(resolve(read.objects, known_classes=known, places=read.places)))
-    except UnicodeDecodeError:
-        return f"not a pod: {NOT_UTF8}"
-    except (msgspec.MsgspecError, RecursionError, TypeError) as exc:
-        return f"not a pod: {exc}"
     except ManifestError as exc:
         return exc.problems[0].of_object
+    except UNDECODABLE as exc:
+        return f"not a pod: {undecodable(exc)}"
+    except (RecursionError, TypeError) as exc:
+        return f"not a pod: {exc}"
     return pods[0] if pods else "not a pod"
 
 

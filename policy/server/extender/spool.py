@@ -37,7 +37,7 @@ import msgspec
 from policy.server.extender.cut_short import whole_values
 from policy.store.record.keys import WriteKey
 from policy.text.system import explained
-from policy.typed import prepared
+from policy.typed import UNDECODABLE, prepared, undecodable
 
 log = logging.getLogger("policy.server")
 
@@ -272,13 +272,13 @@ def _calls(data: bytes) -> tuple[list[SpooledCall], int, str]:
     """The calls of a file before a damage; how many it had; and what is wrong with it, or ""."""
     try:
         calls = msgspec.msgpack.decode(data, type=prepared(list[SpooledCall]))
-    except msgspec.MsgspecError as exc:
-        problem = str(exc)
+    except UNDECODABLE as exc:
+        problem = undecodable(exc)
     else:
         return calls, len(calls), ""
     count, values = whole_values(data)
     calls = []
-    with suppress(msgspec.MsgspecError):
+    with suppress(*UNDECODABLE):
         for value in values:
             calls.append(msgspec.msgpack.decode(value, type=prepared(SpooledCall)))
     return calls, count, problem

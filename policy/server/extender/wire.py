@@ -21,13 +21,10 @@ import msgspec
 from policy.cluster import canonical
 from policy.cluster.metadata import Int64
 from policy.decision.model import OfferedNode
-from policy.typed import prepared
+from policy.typed import UNDECODABLE, prepared, undecodable
 
 FULL: Final = "full"
 META: Final = "meta"
-
-NOT_UTF8: Final = "one of its texts is not UTF-8"
-"""Go would put U+FFFD in place of such bytes, and so never sends any."""
 
 
 class BadRequest(ValueError):  # told to the caller in the words of its message
@@ -205,16 +202,14 @@ def key_of(pod: bytes) -> str:
 def _decoded(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
     """The message, or what is wrong where keys of another case may be the reason.
 
-    Raises BadRequest for no JSON.
+    Raises BadRequest for no JSON; Go would put U+FFFD in place of what is not UTF-8.
     """
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as exc:
         return str(exc)
-    except msgspec.DecodeError as exc:
-        raise BadRequest(f"the body is not JSON: {exc}") from exc
-    except UnicodeDecodeError as exc:
-        raise BadRequest(f"the body is not JSON: {NOT_UTF8}") from exc
+    except UNDECODABLE as exc:
+        raise BadRequest(f"the body is not JSON: {undecodable(exc)}") from exc
     except RecursionError as exc:
         raise BadRequest("the body is not JSON: exceeded max depth") from exc
 
@@ -287,10 +282,10 @@ def _folded(body: bytes) -> dict[str, Any]:
 def _loaded(body: bytes) -> Any:
     try:
         return json.loads(body)
-    except UnicodeDecodeError as exc:
-        raise BadRequest(f"the body is not JSON: {NOT_UTF8}") from exc
-    except (ValueError, RecursionError) as exc:
+    except RecursionError as exc:
         raise BadRequest(f"the body is not JSON: {exc}") from exc
+    except ValueError as exc:
+        raise BadRequest(f"the body is not JSON: {undecodable(exc)}") from exc
 
 
 def _written(value: Any) -> bytes:

@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from policy.text.system import explained, whose
-from policy.typed import prepared
+from policy.typed import UNDECODABLE, prepared, undecodable
 
 _VERSION: Final = 1
 _PREFIX: Final = "policy_"
@@ -145,7 +145,7 @@ class TokenFile:
             used = msgspec.json.decode(data, type=dict[str, int])
         except FileNotFoundError:
             return {}
-        except msgspec.MsgspecError:
+        except UNDECODABLE:
             used = None
         if used is None or not all(map(_HASH.fullmatch, used)):
             raise TokenError(
@@ -180,9 +180,9 @@ class TokenFile:
             ) from None
         except OSError as exc:
             raise _refused(self._path, exc) from exc
-        except msgspec.MsgspecError as exc:
+        except UNDECODABLE as exc:
             raise TokenError(
-                f"{self._path}: not a file of tokens: {exc}",
+                f"{self._path}: not a file of tokens: {undecodable(exc)}",
                 help="name the file that `policy token create` made; where this is it, and it is"
                 " damaged, restore it from a copy",
             ) from exc
