@@ -7,14 +7,56 @@ placed pod gets its node.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
 from msgspec.structs import replace
 
 from policy.cluster import times
 from policy.cluster.digest import Change
 from policy.cluster.leaving import deletion_time
-from policy.cluster.objects import Condition, Pod
+from policy.cluster.objects import Condition, GroupCondition, Pod
 from policy.cluster.snapshot import Snapshot
 from policy.decision.model import Decision, NominationChange, Outcome
+
+AnyCondition = TypeVar("AnyCondition", bound=Condition | GroupCondition)
+
+
+class ChangedPods:
+    """Pods of a snapshot, as a decision on it leaves them."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._pods: dict[str, Pod] = {}
+
+    def __getitem__(self, key: str) -> Pod:
+        pod = self._pods.get(key) or self._snapshot.pod(key)
+        assert pod is not None  # decisions name pods of their own snapshot
+        return pod
+
+    def __setitem__(self, key: str, pod: Pod) -> None:
+        self._pods[key] = pod
+
+    def make_room(
+        self,
+        *,
+        mark_disrupted: Iterable[str],
+        evict: Iterable[str],
+        clear_nominations: Iterable[str],
+        now_ms: int,
+    ) -> None:
+        """What becomes of the victims, and of pods that were nominated to the node before."""
+        for key in mark_disrupted:
+            self[key] = disrupted(self[key], now_ms)
+        for key in evict:
+            self[key] = leaving(self[key], now_ms)
+        for key in clear_nominations:
+            self[key] = nominated(self[key], "")
+
+    def changes(self) -> list[Change]:
+        """Those that are not as they were, in the order in which they were changed first."""
+        pods = self._pods.items()
+        return [("Pod", key, pod) for key, pod in pods if pod != self._snapshot.pod(key)]
 
 
 def changes_of(snapshot: Snapshot, decision: Decision) -> tuple[Change, ...]:
@@ -22,21 +64,14 @@ def changes_of(snapshot: Snapshot, decision: Decision) -> tuple[Change, ...]:
 
     Objects that the decision leaves as they are do not appear.
     """
-    pods: dict[str, Pod] = {}
-
-    def current(key: str) -> Pod:
-        pod = pods.get(key) or snapshot.pod(key)
-        assert pod is not None  # decisions name pods of their own snapshot
-        return pod
-
-    effects = decision.effects
-    for key in effects.mark_disrupted:
-        pods[key] = disrupted(current(key), decision.now_ms)
-    for key in effects.evict:
-        pods[key] = leaving(current(key), decision.now_ms)
-    for key in effects.clear_nominations:
-        pods[key] = nominated(current(key), "")
-    preemptor = current(decision.preemptor)
+    pods, effects = ChangedPods(snapshot), decision.effects
+    pods.make_room(
+        mark_disrupted=effects.mark_disrupted,
+        evict=effects.evict,
+        clear_nominations=effects.clear_nominations,
+        now_ms=decision.now_ms,
+    )
+    preemptor = pods[decision.preemptor]
     if effects.bind:
         preemptor = placed(preemptor, effects.bind, decision.now_ms)
     elif decision.outcome is not Outcome.ERROR:
@@ -46,23 +81,28 @@ def changes_of(snapshot: Snapshot, decision: Decision) -> tuple[Change, ...]:
         elif effects.nomination is NominationChange.CLEAR:
             preemptor = nominated(preemptor, "")
     pods[decision.preemptor] = preemptor
-    return tuple(("Pod", key, pod) for key, pod in pods.items() if pod != snapshot.pod(key))
+    return tuple(pods.changes())
 
 
-def _with_condition(pod: Pod, condition: Condition) -> Pod:
-    """The pod with the condition added, or put in place of the one of its type.
+def with_condition(
+    conditions: Sequence[AnyCondition] | None, new: AnyCondition
+) -> list[AnyCondition]:
+    """With one condition added, or put in place of the one of its type.
 
     A condition that says the same as before keeps the time of its last transition.
     """
-    conditions = list(pod.status.conditions or ())
-    for i, old in enumerate(conditions):
-        if old.type == condition.type:
-            if old.status == condition.status:
-                condition = replace(condition, last_transition_time=old.last_transition_time)
-            conditions[i] = condition
-            break
-    else:
-        conditions.append(condition)
+    found = list(conditions or ())
+    for i, old in enumerate(found):
+        if old.type == new.type:
+            if old.status == new.status:
+                new = replace(new, last_transition_time=old.last_transition_time)
+            found[i] = new
+            return found
+    return [*found, new]
+
+
+def _with_condition(pod: Pod, condition: Condition) -> Pod:
+    conditions = with_condition(pod.status.conditions, condition)
     return replace(pod, status=replace(pod.status, conditions=conditions))
 
 

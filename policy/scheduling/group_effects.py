@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from policy.cluster import times
 from policy.cluster.digest import Change
 from policy.cluster.members import groups_of
-from policy.cluster.objects import GroupCondition, Pod, SchedulingPodGroup
+from policy.cluster.objects import GroupCondition, SchedulingPodGroup
 from policy.cluster.pod_groups import KIND
 from policy.cluster.snapshot import Snapshot
 from policy.decision.groups import GroupConditionChange, GroupDecision
@@ -19,22 +19,15 @@ def changes_of_group(snapshot: Snapshot, decision: GroupDecision) -> tuple[Chang
 
     Objects that the decision leaves as they are do not appear.
     """
-    pods: dict[str, Pod] = {}
-
-    def current(key: str) -> Pod:
-        pod = pods.get(key) or snapshot.pod(key)
-        assert pod is not None  # decisions name pods of their own snapshot
-        return pod
-
-    now_ms, done = decision.now_ms, decision.effects
-    for key in done.mark_disrupted:
-        pods[key] = effects.disrupted(current(key), now_ms)
-    for key in done.evict:
-        pods[key] = effects.leaving(current(key), now_ms)
-    for key in done.clear_nominations:
-        pods[key] = effects.nominated(current(key), "")
+    pods, done, now_ms = effects.ChangedPods(snapshot), decision.effects, decision.now_ms
+    pods.make_room(
+        mark_disrupted=done.mark_disrupted,
+        evict=done.evict,
+        clear_nominations=done.clear_nominations,
+        now_ms=now_ms,
+    )
     for member in decision.members:
-        pod = current(member.pod)
+        pod = pods[member.pod]
         if member.bound:
             pods[member.pod] = effects.placed(pod, done.bind[member.pod], now_ms)
             continue
@@ -42,7 +35,7 @@ def changes_of_group(snapshot: Snapshot, decision: GroupDecision) -> tuple[Chang
         if member.pod in done.nominate:
             pod = effects.nominated(pod, done.nominate[member.pod])
         pods[member.pod] = pod
-    found: list[Change] = [("Pod", k, pod) for k, pod in pods.items() if pod != snapshot.pod(k)]
+    found = pods.changes()
     group = groups_of(snapshot).get(decision.group)
     if done.condition is not None and group is not None:
         found.append((KIND, decision.group, _with_condition(group, done.condition, now_ms)))
@@ -52,7 +45,6 @@ def changes_of_group(snapshot: Snapshot, decision: GroupDecision) -> tuple[Chang
 def _with_condition(
     group: SchedulingPodGroup, change: GroupConditionChange, now_ms: int
 ) -> SchedulingPodGroup:
-    conditions = list(group.status.conditions or ())
     new = GroupCondition(
         type="PodGroupScheduled",
         status=change.status,
@@ -61,12 +53,5 @@ def _with_condition(
         observed_generation=group.metadata.generation or None,
         last_transition_time=times.to_text(now_ms),
     )
-    for i, old in enumerate(conditions):
-        if old.type == new.type:
-            if old.status == new.status:
-                new = replace(new, last_transition_time=old.last_transition_time)
-            conditions[i] = new
-            break
-    else:
-        conditions.append(new)
+    conditions = effects.with_condition(group.status.conditions, new)
     return replace(group, status=replace(group.status, conditions=conditions))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
 from policy.batch.result import SessionResult
 from policy.batch.rules import BatchRules
@@ -18,10 +18,8 @@ from policy.cluster.objects import PodGroup
 from policy.cluster.snapshot import Snapshot
 from policy.scheduling.consequences import passed
 from policy.scheduling.cycle import SessionRecording
+from policy.scheduling.settle import SOURCE
 from policy.scheduling.state import Proposal, State, StateJournal, StateTracker
-
-SOURCE: Final = "settle"
-"""Source of the revisions that are written between two sessions."""
 
 
 class SessionJournal(StateJournal, Protocol):

@@ -30,7 +30,7 @@ from policy.scheduling.order import DEFAULT_SCHEDULER
 from policy.scheduling.state import Transition
 
 SOURCE: Final = "settle"
-"""Source of the revisions that the simulation writes."""
+"""Source of the revisions that are written between two cycles, of single decisions or sessions."""
 
 
 class VirtualClock:

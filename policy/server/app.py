@@ -17,6 +17,7 @@ from policy.server import health
 from policy.server.config import LOOPBACK
 from policy.server.extender import routes as extender
 from policy.server.http import (
+    API,
     CLIENT_GONE,
     PAGES,
     Failure,
@@ -95,7 +96,7 @@ def _store_failed(_: Request, exc: Exception) -> Response:
 
 
 _API_HELP: Final = (
-    "the page /api lists the addresses of the API, and /api/v1/openapi.json describes them"
+    f"the page /api lists the addresses of the API, and {API}/openapi.json describes them"
 )
 
 

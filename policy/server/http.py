@@ -40,7 +40,9 @@ _BODY_SECONDS: Final = 30.0
 
 NUL: Final = "the character NUL, which no text may hold"
 
-PROBLEMS: Final = "/api/v1/problems/"
+API: Final = "/api/v1"
+"""Where the addresses of the API begin."""
+PROBLEMS: Final = f"{API}/problems/"
 
 
 class _Text(Convertor[str]):

@@ -21,7 +21,7 @@ from policy.preemption.decide import DecisionError, decide, of_cluster
 from policy.rules import RulesError, RuleSet
 from policy.scheduling.order import head_of, pending
 from policy.server import views
-from policy.server.http import Failure, invalid
+from policy.server.http import API, Failure, invalid
 from policy.server.service import PolicyService
 from policy.store import StoredDecision
 
@@ -115,7 +115,7 @@ def dry_run(
         found = _pods({"manifest": manifest}, snapshot, {})
         if len(found) > 1:
             told = f"it holds {len(found)} pods, and one is decided"
-            advice = "`POST /api/v1/what-if` decides several, one after the other"
+            advice = f"`POST {API}/what-if` decides several, one after the other"
             raise invalid("body", [("manifest", told)], help=advice)
         pod = key_of(found[0])
         if snapshot.pod(pod) is not None:

@@ -18,7 +18,7 @@ from policy.audit.why_not import WhyNotError, why_not_chosen
 from policy.cluster import times
 from policy.cluster.objects import Node, Pod, key_of
 from policy.decision.model import document_of
-from policy.server.http import Failure, invalid, of_store
+from policy.server.http import API, Failure, invalid, of_store
 from policy.server.security import scope
 from policy.server.security.access import Principal
 from policy.server.security.numbers import Numbered
@@ -354,7 +354,7 @@ def state(
         if not revision:
             raise NotFound(
                 f"cluster `{cluster}` had no state yet at {instant(at_ms)}",
-                help=f"`/api/v1/clusters/{quote(cluster)}/revisions` lists since when it is known",
+                help=f"`{API}/clusters/{quote(cluster)}/revisions` lists since when it is known",
             )
     loaded = service.store.state.load(cluster, at=revision)
     if kind == "nodes":

@@ -12,14 +12,12 @@ from policy.cluster import canonical
 from policy.rules.ruleset import RuleSet
 from policy.simulation.options import Options
 from policy.simulation.run import Result, objects_at_start, require_possible, simulate
+from policy.simulation.simulator import SOURCE
 from policy.simulation.trace import Trace, TraceError
 from policy.store import Origin, Store
 from policy.store.journal import StoreJournal
 from policy.store.record.simulating import NewSimulation
 from policy.typed import prepared
-
-SOURCE = "simulate"
-"""Source of the revision that a kept simulation begins with; saved queries know it by that."""
 
 
 def document(result: Result) -> dict[str, Any]:

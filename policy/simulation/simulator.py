@@ -35,7 +35,7 @@ from policy.simulation.options import Options
 from policy.simulation.trace import Trace, TraceEvent
 
 SOURCE: Final = "simulate"
-"""Source of the revisions that a kept simulation writes."""
+"""Source of the revisions of a kept simulation; saved queries know it by that."""
 
 _DONE, _GONE, _CHANGED, _WITHDRAWN, _RETURNED, _ARRIVED = range(6)
 """Kinds of events, in the order in which they happen at one instant."""

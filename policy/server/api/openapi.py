@@ -12,7 +12,8 @@ from pydantic import BaseModel
 from policy import __version__
 from policy.server.api.answers import Problem
 from policy.server.api.idempotency import HEADER, LONGEST
-from policy.server.api.operations import BASE, IF_MATCH, ApiOperation, Stream
+from policy.server.api.operations import IF_MATCH, ApiOperation, Stream
+from policy.server.http import API
 from policy.server.security.tokens import Role
 
 _REFERENCE: Final = "#/components/schemas/{name}"
@@ -66,11 +67,9 @@ _KEY: Final = "The same key with the same body is done once, and answered alike 
 def document(operations: Sequence[ApiOperation], streams: Sequence[Stream]) -> dict[str, Any]:
     paths: dict[str, Any] = {}
     for operation in operations:
-        paths.setdefault(BASE + operation.path, {})[operation.method.lower()] = _described(
-            operation
-        )
+        paths.setdefault(API + operation.path, {})[operation.method.lower()] = _described(operation)
     for stream in streams:
-        paths[BASE + stream.path] = {"get": _described_stream(stream)}
+        paths[API + stream.path] = {"get": _described_stream(stream)}
     return {
         "openapi": "3.1.0",
         "info": {

@@ -22,14 +22,22 @@ from policy.manifests.problems import shown
 from policy.server.api.idempotency import once
 from policy.server.api.models import NoParameters
 from policy.server.api.result import ApiResult
-from policy.server.http import NUL, Failure, body_of, in_thread, invalid, json_response, sent_path
+from policy.server.http import (
+    API,
+    NUL,
+    Failure,
+    body_of,
+    in_thread,
+    invalid,
+    json_response,
+    sent_path,
+)
 from policy.server.security.access import NOBODY, Access, Principal
 from policy.server.security.gate import allowed
 from policy.server.security.tokens import Role
 from policy.server.service import PolicyService
 from policy.typed import UNDECODABLE, undecodable
 
-BASE: Final = "/api/v1"
 _NAME: Final = re.compile(r"\{(name|other|cluster)\}")
 """Parameters that may hold slashes, as names of clusters and environments, and of rules, do."""
 IMMUTABLE: Final = "private, max-age=31536000, immutable"
@@ -119,7 +127,7 @@ def route(operation: ApiOperation, service: PolicyService, access: Access) -> Ro
             result = await answer()
         return _response(request, operation, result)
 
-    path = _NAME.sub(r"{\1:text}", BASE + operation.path)
+    path = _NAME.sub(r"{\1:text}", API + operation.path)
     return _OwnPath(path, endpoint, methods=[operation.method], name=operation.name)
 
 

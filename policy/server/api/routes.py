@@ -18,7 +18,7 @@ from policy.audit.documents import LISTED
 from policy.server import batch_sessions, cycles, views
 from policy.server.api import events, openapi
 from policy.server.api.looks import Looks
-from policy.server.api.operations import BASE, Stream, query_of, read, route
+from policy.server.api.operations import Stream, query_of, read, route
 from policy.server.api.table import (
     DOCUMENT,
     EVENTS,
@@ -34,7 +34,7 @@ from policy.server.api.table import (
     observations_wanted,
     sessions_wanted,
 )
-from policy.server.http import in_stream_thread, in_thread
+from policy.server.http import API, in_stream_thread, in_thread
 from policy.server.security.access import Access, Principal
 from policy.server.security.gate import viewer
 from policy.server.service import PolicyService
@@ -93,7 +93,7 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
                 headers={"Content-Disposition": f'attachment; filename="{name}"'},
             )
 
-        return Route(BASE + stream.path, endpoint)
+        return Route(API + stream.path, endpoint)
 
     async def stream(request: Request) -> Response:
         """New decisions, cycles of pod groups and batch sessions as they are recorded."""
@@ -112,7 +112,7 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
         return _streamed(request, following, EVENTS, headers={"X-Accel-Buffering": "no"})
 
     return [
-        Route(f"{BASE}/openapi.json", document),
+        Route(f"{API}/openapi.json", document),
         export(EXPORT, "decisions.ndjson", views.decisions, decisions_wanted),
         export(
             EXPORT_CSV,
@@ -124,7 +124,7 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
         export(EXPORT_CYCLES, "groups.ndjson", cycles.cycles, cycles_wanted),
         export(EXPORT_SESSIONS, "sessions.ndjson", batch_sessions.sessions, sessions_wanted),
         export(EXPORT_OBSERVATIONS, "observations.ndjson", views.observations, observations_wanted),
-        Route(BASE + EVENTS.path, stream),
+        Route(API + EVENTS.path, stream),
         *(route(operation, service, access) for operation in OPERATIONS),
     ]
 

@@ -18,7 +18,7 @@ from policy.server import views
 from policy.server.api.models import DecisionsQuery
 from policy.server.api.operations import query_of
 from policy.server.api.table import DECISIONS, EXPORT, EXPORT_CSV, decisions_wanted
-from policy.server.http import Failure, in_thread
+from policy.server.http import API, Failure, in_thread
 from policy.server.pages.bars import Bar, bars
 from policy.server.pages.surface import HTMX, PAGE, Pages, mendable
 from policy.server.security.access import Principal
@@ -82,10 +82,10 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
         newest="/decisions?" + urlencode(kept) if "after" in given else "",
         filtered=bool(kept),
         exports=[
-            ("CSV", f"/api/v1{EXPORT_CSV.path}?{urlencode(kept)}"),
-            ("JSON, a line each", f"/api/v1{EXPORT.path}?{urlencode(kept)}"),
+            ("CSV", f"{API}{EXPORT_CSV.path}?{urlencode(kept)}"),
+            ("JSON, a line each", f"{API}{EXPORT.path}?{urlencode(kept)}"),
         ],
-        document="/api/v1/decisions?" + urlencode(seen),
+        document=f"{API}/decisions?{urlencode(seen)}",
         **values,
     )
     if HTMX in request.headers:  # without the fields that are empty

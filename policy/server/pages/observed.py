@@ -18,7 +18,7 @@ from policy.server import rule_sets, views
 from policy.server.api.models import ObservationsQuery
 from policy.server.api.operations import query_of
 from policy.server.api.table import EXPORT_OBSERVATIONS, OBSERVATIONS, observations_wanted
-from policy.server.http import Failure, about
+from policy.server.http import API, Failure, about
 from policy.server.pages.parameters import require_whole
 from policy.server.pages.surface import Pages, mendable
 from policy.server.security.access import Principal
@@ -82,7 +82,7 @@ async def show(pages: Pages, request: Request, principal: Principal) -> Response
 
 def _export(kept: Mapping[str, str]) -> str:
     filters = {name: value for name, value in kept.items() if name != "rules"}
-    address = f"/api/v1{EXPORT_OBSERVATIONS.path}"
+    address = f"{API}{EXPORT_OBSERVATIONS.path}"
     return f"{address}?{urlencode(filters)}" if filters else address
 
 

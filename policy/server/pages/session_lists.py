@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from policy.server.api.operations import ApiOperation, Stream, query_of
-from policy.server.http import Failure, in_thread
+from policy.server.http import API, Failure, in_thread
 from policy.server.pages.surface import Pages, mendable
 from policy.server.security.access import Principal
 from policy.server.views import Page, one_page
@@ -61,6 +61,6 @@ async def show_list(
         older=older,
         filtered=filtered,
         newest=f"{path}{filtered}" if "after" in given else "",
-        export=f"/api/v1{export.path}{filtered}",
+        export=f"{API}{export.path}{filtered}",
         **values,
     )
