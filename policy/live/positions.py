@@ -78,7 +78,7 @@ class Positions:
 
     def due(self, now_ms: int) -> bool:
         """Whether it is time to keep them although nothing else is written."""
-        return self.unkept and now_ms - self._kept_ms >= _KEEP_MS
+        return self.unkept and not 0 <= now_ms - self._kept_ms < _KEEP_MS
 
     def kept(self, now_ms: int) -> None:
         self._kept, self._kept_ms = dict(self.read), now_ms
