@@ -188,7 +188,7 @@ class Follower:
         if isinstance(news, Changed):
             self._window.put(news)
         elif not self._window.holds(news.kind):
-            self._writer.positions.read[news.kind] = news.version
+            self._writer.positions.reached(news.kind, news.version, news.received_ms)
 
     def _trouble(self, news: Trouble) -> None:
         if news.fatal is not None:
@@ -242,6 +242,7 @@ class Follower:
             self._writer.keep_positions()
         if final:
             self._writer.keep_positions(at_once=True)
+        self._writer.look_back(now_ms)
         self._writer.conclude(now_ms)
         while final and self._preemptions.settled:
             self._writer.conclude(now_ms)

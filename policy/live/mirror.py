@@ -28,6 +28,10 @@ class Mirror:
     def pods(self) -> list[Pod]:
         return [pod for pod in self._objects.get("Pod", {}).values() if type(pod) is Pod]
 
+    def pod(self, key: str) -> Pod | None:
+        pod = self._objects.get("Pod", {}).get(key)
+        return pod if type(pod) is Pod else None
+
     def nodes(self) -> list[Node]:
         return [node for node in self._objects.get("Node", {}).values() if type(node) is Node]
 

@@ -22,6 +22,7 @@ class Positions:
         self._kept_ms = 0
         self._lost: dict[str, int] = {}  # those of kinds that are listed anew at the start
         self._seen_ms: dict[str, int] = {}  # when each kind was heard last
+        self._reached_ms: dict[str, int] = {}  # when it was heard of that which is read
 
     def begin(self, stored: Mapping[str, int], *, newest: int) -> None:
         """What is known from before; newest: the version at which the server is."""
@@ -34,9 +35,14 @@ class Positions:
     def heard(self, kind: str, at_ms: int) -> None:
         self._seen_ms[kind] = at_ms
 
-    def reached(self, kind: str, version: int) -> None:
-        """A watch has come so far; what comes again is no step back."""
+    def reached(self, kind: str, version: int, at_ms: int) -> None:
+        """A watch had come so far at that time; what comes again is no step back."""
         self.read[kind] = max(self.read.get(kind, 0), version)
+        self._reached_ms[kind] = at_ms
+
+    def reached_ms(self, kind: str) -> int:
+        """Until when all that a watch said of the kind is read; 0 where it has said nothing yet."""
+        return self._reached_ms.get(kind, 0)
 
     def listed_again_at_start(self, kind: str) -> None:
         """A kind is listed that was known: the time since is a gap."""
@@ -72,7 +78,7 @@ class Positions:
 
     def due(self, now_ms: int) -> bool:
         """Whether it is time to keep them although nothing else is written."""
-        return self.unkept and now_ms - self._kept_ms >= _KEEP_MS
+        return self.unkept and not 0 <= now_ms - self._kept_ms < _KEEP_MS
 
     def kept(self, now_ms: int) -> None:
         self._kept, self._kept_ms = dict(self.read), now_ms

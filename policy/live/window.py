@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import compress
 from typing import Final
 
 from policy.live.watching import Changed
@@ -33,16 +34,24 @@ class Window:
 
     def due_ms(self, now_ms: int) -> int:
         """Milliseconds until the first of them has waited long enough."""
-        return max(0, self._waiting[0].received_ms + self._milliseconds - now_ms)
+        return max(0, self._milliseconds - max(self._waited_ms(now_ms)))
 
     def take(self, now_ms: int, *, everything: bool = False) -> list[Changed]:
         """Those that have waited long enough, with all that is older by the counter."""
-        cutoff = now_ms if everything else now_ms - self._milliseconds
-        last = max((one.version for one in self._waiting if one.received_ms <= cutoff), default=0)
+        least = 0 if everything else self._milliseconds
+        due = [waited >= least for waited in self._waited_ms(now_ms)]
+        last = max((one.version for one in compress(self._waiting, due)), default=0)
         ready: list[Changed] = []
         waiting: list[Changed] = []
-        for one in self._waiting:
-            is_ready = one.received_ms <= cutoff or 0 < one.version <= last
+        for one, is_due in zip(self._waiting, due, strict=True):
+            is_ready = is_due or 0 < one.version <= last
             (ready if is_ready else waiting).append(one)
         self._waiting = waiting
         return ready
+
+    def _waited_ms(self, now_ms: int) -> list[int]:
+        """How long each of them has waited."""
+        waited = (now_ms - one.received_ms for one in self._waiting)
+        # What seems to come from the future was heard before the clock was set back. How long ago
+        # is not known; to wait until the clock is there again would hold up all that comes later.
+        return [ms if ms >= 0 else self._milliseconds for ms in waited]

@@ -7,6 +7,7 @@ on from there, and nothing is lost or there twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from policy.cluster.digest import Change
 from policy.live.figures import FollowerFigures, Occasion
@@ -19,6 +20,10 @@ from policy.live.watching import Changed, Listed
 from policy.observing.cutting import SeenChange, segments
 from policy.store import NotFound, Store
 from policy.store.record.following import Gap
+from policy.store.record.outcomes import ALLOWANCE_MS
+
+_LOOK_BACK_MS: Final = 1000
+"""At most so often it is looked for nominations that nobody carried out."""
 
 
 class Writer:
@@ -53,6 +58,7 @@ class Writer:
         self._clock = clock
         self._tell = tell
         self._known: tuple[int, str] | None = None  #: the newest revision, and its state's digest
+        self._looked_back_ms = 0
 
     def load(self, *, newest: int) -> None:
         """What is known from before: how far it was read, the state, evidence that waits.
@@ -109,9 +115,35 @@ class Writer:
         claims = [one.claim for one in ready if one.claim is not None]
         self._preemptions.claims(claims, ready[-1].received_ms)
         for news in ready:
-            self.positions.reached(news.kind, news.version)
+            self.positions.reached(news.kind, news.version, news.received_ms)
         self._write(changes)
         self._figures.lag_ms = self._clock() - min(one.received_ms for one in ready)
+
+    def look_back(self, now_ms: int) -> None:
+        """End nominations of decisions that the cluster has not shown half a minute later.
+
+        A scheduler that nominates says so at once, and a watch that has said later things would
+        have shown it. One that does not, as where the gang of the pod got no room, changes nothing
+        that could be shown: its pod is as it was, and would keep the room for ever.
+        """
+        shown_ms = self.positions.reached_ms("Pod")
+        if not shown_ms or 0 <= now_ms - self._looked_back_ms < _LOOK_BACK_MS:
+            return
+        self._looked_back_ms = now_ms
+        made_by_ms = shown_ms - ALLOWANCE_MS
+        unseen = self._patience.call(
+            lambda: self._store.read.unseen_nominations(self._cluster, made_by_ms=made_by_ms)
+        )
+        shown = [(one, self._mirror.pod(one.pod)) for one in unseen]
+        changes: list[Change] = [
+            ("Pod", one.pod, pod)
+            for one, pod in shown
+            if pod is not None
+            and pod.metadata.uid == one.uid
+            and pod.status.nominated_node_name != one.node
+        ]
+        if changes:
+            self._commit([changes], ())
 
     def keep_positions(self, *, at_once: bool = False) -> None:
         """Write how far each kind was read, where that is due or wanted at once."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from policy.cluster.objects import Pod
 from policy.manifests import from_dicts
 from policy.rules import RuleSet
 from policy.scheduling.cycle import Scheduler
@@ -137,3 +138,62 @@ def figures(store: Store, earlier: int) -> tuple[Any, ...]:
         store.read.evictions(everything),
         store.read.past_nominations(everything),
     )
+
+
+def decide(url: str, at_ms: int) -> None:
+    """A decision that evicts `a` and `b` for `high`."""
+    with Store.open(url) as store:
+        journal = StoreJournal(store, CLUSTER, actor="ann", clock=lambda: at_ms)
+        Scheduler(journal, RuleSet.load("kube-1.35"), clock=lambda: at_ms, seed=0).decide(
+            "shop/high"
+        )
+
+
+def nominated(url: str) -> list[tuple[str, str | None]]:
+    """Each nomination with its end."""
+    query = "SELECT pod, ended_by FROM v_nominations ORDER BY made_revision"
+    with Store.open(url, read_only=True) as store, store.sql(query, trust_connection=True) as found:
+        return [(pod, ended) for pod, ended in found]
+
+
+def test_a_nomination_that_the_cluster_never_shows_ends(database_url: str, tmp_path: Path) -> None:
+    """Its victims have left, its pod is as it was: the room is not kept for ever.
+
+    As where a scheduler gave up the gang of the pod after the call.
+    """
+    earlier = time.time_ns() // 1_000_000 - 120_000
+    with serving(FULL) as server, following(database_url, server, tmp_path) as found:
+        until(lambda: found.follower.figures.synced, what="the first lists")
+        decide(database_url, earlier)
+        before = nominated(database_url)
+        for name, at in (("a", 20), ("b", 21)):
+            server.publish("DELETED", a_pod(name, cpu=2, node="n1", at=at))
+        until(lambda: nominated(database_url) != before, what="the end of the nomination")
+        listed = identity(from_dicts([*server.listed("Node"), *server.listed("Pod")]))
+    assert (before, nominated(database_url), state_of(database_url)) == (
+        [("shop/high", None)],
+        [("shop/high", "cleared")],
+        listed,
+    )
+
+
+def test_a_nomination_that_the_cluster_shows_stays(database_url: str, tmp_path: Path) -> None:
+    """However little else is shown of its pod: as the decision has it, it is no change."""
+    earlier = time.time_ns() // 1_000_000 - 120_000
+    with serving(FULL) as server, following(database_url, server, tmp_path) as found:
+        until(lambda: found.follower.figures.synced, what="the first lists")
+        waits = a_pod("high", cpu=4, priority=9, at=20)
+        waits["status"] |= {"nominatedNodeName": "n1"}
+        decide(database_url, earlier)
+        server.publish("MODIFIED", waits)
+        for name, at in (("a", 21), ("b", 22)):
+            server.publish("DELETED", a_pod(name, cpu=2, node="n1", at=at))
+        until(lambda: "shop/b" not in pods(database_url), what="the end of the victims")
+        time.sleep(2)  # it is looked for unseen nominations each second
+    assert nominated(database_url) == [("shop/high", None)]
+
+
+def pods(url: str) -> list[str]:
+    with Store.open(url, read_only=True) as store:
+        objects = store.state.load(CLUSTER).objects
+        return [f"shop/{one.metadata.name}" for one in objects if isinstance(one, Pod)]

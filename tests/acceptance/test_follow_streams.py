@@ -322,3 +322,27 @@ def database_url(sqlite_template: Path, tmp_path: Path) -> str:
     file = tmp_path / "policy.db"
     file.write_bytes(Path(sqlite_template).read_bytes())
     return f"sqlite:///{file}"
+
+
+def test_a_clock_that_is_set_back_holds_nothing_up(database_url: str, tmp_path: Path) -> None:
+    """What was heard before is written, and what comes then is not written one event late."""
+    back_ms = [0]
+
+    def clock() -> int:
+        return time.time_ns() // 1_000_000 - back_ms[0]
+
+    def names() -> set[str]:
+        with Store.open(database_url, read_only=True) as store:
+            return {key_of(one) for one in store.state.load(CLUSTER).objects}
+
+    with (
+        serving([pod("first", "10")]) as server,
+        following(database_url, server, tmp_path, clock=clock) as found,
+    ):
+        until(lambda: found.follower.figures.synced, what="the first lists")
+        server.publish("ADDED", pod("before", "20"))
+        until(lambda: found.follower.figures.events > 0, what="the first event")
+        back_ms[0] = 600_000
+        server.publish("ADDED", pod("afterwards", "21"))
+        until(lambda: "shop/afterwards" in names(), what="the second pod")
+        assert names() == {"shop/first", "shop/before", "shop/afterwards"}

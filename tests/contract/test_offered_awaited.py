@@ -176,6 +176,35 @@ def test_a_node_that_a_follower_will_write_is_waited_for_once(store: Store) -> N
         assert (again.outcome, "n3" in again.trace.dry_run_statuses) == (Outcome.PREEMPT, True)
 
 
+def test_a_node_that_is_made_anew_is_waited_for_again(store: Store) -> None:
+    """It had gone when a scheduler offered it, which was waited for in vain."""
+    others = [f"other{i}" for i in range(4)]
+    nodes = [{**NODES[0], "metadata": {"name": f"on-{name}"}} for name in others]
+    fill(store, *nodes, *(pod(name, 2, f"on-{name}") for name in others))
+    now = [NOW_MS]
+    waited = []
+    with recorder_of(store) as recorder:
+        decider = Decider(store, "prod", clock=lambda: now[0], recorder=recorder)
+        for i, seconds in enumerate((0, 9, 11, 12)):
+            now[0] = NOW_MS + 1000 * seconds
+            offered = {
+                node: {"Pods": [pod(name, priority, node)], "NumPDBViolations": 0}
+                for name, priority, node in ((others[i], 2, f"on-{others[i]}"), ("new", 0, "n3"))
+            }
+            asks = {"Pod": pod(f"asks{i}", 9), "NodeNameToVictims": offered}
+            question = call_of(msgspec.json.encode(asks), patience=60)
+            found = decider.decide(_question(question))
+            waited.append(isinstance(found, Held))
+            if isinstance(found, Held):
+                question.patience = 0
+                found = decider.decide(_question(question))
+            recorded(found)
+            decider.refresh()
+            news(store, version=10 + i)
+            decider.refresh()
+    assert waited == [True, False, True, False]
+
+
 def test_a_victim_that_the_state_may_have_later_is_waited_for_once(store: Store) -> None:
     """In the short form, which brings no objects: it was bound, or made, a moment ago."""
     victims = ["uid-waiting", "uid-waiting", "new", "new"]

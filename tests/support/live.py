@@ -152,10 +152,15 @@ class Following:
             CLUSTER,
             connection,
             actor="ann",
-            clock=lambda: time.time_ns() // 1_000_000,
             tell=self.occasions.append,
             backoff=lambda: Backoff(first=0.01, most=0.05),
-            **{"window_ms": 500, "settle_ms": 1_000, "patience_ms": 3_000, **options},
+            **{
+                "clock": lambda: time.time_ns() // 1_000_000,
+                "window_ms": 500,
+                "settle_ms": 1_000,
+                "patience_ms": 3_000,
+                **options,
+            },
         )
         self._thread = threading.Thread(target=self._run, daemon=True)
 

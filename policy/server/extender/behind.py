@@ -23,6 +23,9 @@ KeptOut = frozenset[tuple[str, str]]
 
 _REMEMBERED: Final = 1000
 """Of these, how many are remembered that were waited for in vain."""
+_SURE_MS: Final = 10_000
+"""How long a node that the state does not have is taken for one that it will not have. It may be
+made anew under its name."""
 _UNKNOWN: Final = frozenset(
     {messages.UNKNOWN_NODE, messages.UNKNOWN_VICTIM, messages.UNKNOWN_NAMESPACE}
 )
@@ -36,27 +39,41 @@ class Awaited:
     without a follower has no news.
     """
 
-    def __init__(self, *, followed: Callable[[], bool]) -> None:
-        """followed: does somebody follow the cluster, or did so? Raises StoreError."""
+    def __init__(self, *, followed: Callable[[], bool], clock: Callable[[], int]) -> None:
+        """followed: does somebody follow the cluster, or did so? Raises StoreError.
+
+        clock: milliseconds since 1970 UTC.
+        """
         self._followed = followed
+        self._clock = clock
         #: may news come? None where `followed` is to be asked; False from a wait in vain on, until
         #: somebody else has written
         self._news: bool | None = None
-        self._in_vain: dict[tuple[str, str], None] = {}  #: newest last
+        self._in_vain: dict[tuple[str, str], int] = {}  #: since when, newest last
 
     def of(self, decision: Decision, snapshot: Snapshot, request: PreemptRequest) -> KeptOut:
         """What a decision is worth waiting for. Raises StoreError."""
         if self._news is False:
             return frozenset()
-        awaited = _kept_out(decision, snapshot, request) - self._in_vain.keys()
+        kept_out = _kept_out(decision, snapshot, request)
+        awaited = frozenset(one for one in kept_out if not self._was_in_vain(one))
         if awaited and self._news is None:
             self._news = self._followed()
         return awaited if self._news else frozenset()
 
     def in_vain(self, awaited: KeptOut) -> None:
         """It is so still, after a wait."""
-        self._in_vain = dict.fromkeys([*self._in_vain, *sorted(awaited)][-_REMEMBERED:])
+        for one in sorted(awaited):
+            self._in_vain.pop(one, None)
+            self._in_vain[one] = self._clock()
+        self._in_vain = dict([*self._in_vain.items()][-_REMEMBERED:])
         self._news = False
+
+    def _was_in_vain(self, one: tuple[str, str]) -> bool:
+        since = self._in_vain.get(one)
+        if since is None or one[1] not in _UNKNOWN:
+            return since is not None
+        return 0 <= self._clock() - since < _SURE_MS
 
     def others_write(self) -> None:
         """Somebody else has changed the state."""

@@ -149,6 +149,7 @@ class Decider:
         self._contended = False  #: was somebody faster than the last decision?
         self._awaited = Awaited(
             followed=lambda: bool(store.read.follow_positions(self._cluster)),
+            clock=clock,
         )
         self._tracker = StateTracker(self._journal, clock=clock)
         self._warm_up()

@@ -71,6 +71,7 @@ class ReadFace(Face):
     key_is_taken = reads(keys.is_taken)
     nominations = reads(queries.nominations)
     nominated_to = reads(nominated.nominated_to)
+    unseen_nominations = reads(nominated.unseen_nominations)
     runs_of = reads(runs.runs_of)
     workloads_of = reads(runs.workloads_of)
     observed_evictions = reads(runs.observed_evictions)

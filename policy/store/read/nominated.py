@@ -1,15 +1,16 @@
-"""Pods that wait for a node: those that are nominated to it in the newest state."""
+"""Pods that wait for a node: those that are nominated to one in the newest state."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, and_, func, select
 from sqlalchemy import text as sql_text
 
-from policy.store.state.versions import FINISHED
-from policy.store.tables import CLUSTERS, NOMINATIONS, PODS
+from policy.store.model.state import Cause
+from policy.store.state.versions import FINISHED, find_head
+from policy.store.tables import CLUSTERS, NOMINATIONS, PODS, REVISIONS
 
 NOMINATED_NOW: Final = sql_text("pods.valid_to IS NULL AND pods.nominated_node <> ''")
 """Literally as the index of these few pods has it."""
@@ -65,3 +66,34 @@ def nominated_to(connection: Connection, node: str) -> list[NominatedPod]:
                 )
             )
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnseenNomination:
+    """Of a pod that a decision nominated, and of which nothing was shown since."""
+
+    pod: str
+    uid: str
+    node: str
+
+
+def unseen_nominations(
+    connection: Connection, cluster: str, *, made_by_ms: int
+) -> list[UnseenNomination]:
+    """Those of a followed cluster that were made by then, by pod."""
+    head = find_head(connection, cluster)
+    if head is None:
+        return []
+    p, r = PODS.c, REVISIONS.c
+    decided = and_(r.cluster_id == p.cluster_id, r.number == p.valid_from)
+    query = (
+        select(p.key, p.uid, p.nominated_node)
+        .join(REVISIONS, decided)
+        .where(p.cluster_id == head.cluster_id, NOMINATED_NOW, func.length(p.node) == 0)
+        .where(p.phase.not_in(FINISHED), r.cause == str(Cause.DECISION), r.at_ms <= made_by_ms)
+        .order_by(p.key)
+    )
+    return [
+        UnseenNomination(pod=row.key, uid=row.uid, node=row.nominated_node)
+        for row in connection.execute(query)
+    ]
