@@ -14,7 +14,7 @@ from policy.decision.record import line_of, record_of, values_of
 if TYPE_CHECKING:
     from policy.decision.model import StatusCount, Victim
     from policy.scheduling.cycle import Step
-    from policy.store import DecisionRow, StoredDecision, StoredSession
+    from policy.store import DecisionRow, NominationRow, StoredDecision, StoredSession
     from policy.store.outcomes import OutcomeRow
 
 SUMMARY: Final = (
@@ -193,6 +193,28 @@ def causes(stored: StoredDecision) -> Iterator[str]:
             for broken in stored.record.candidates.violations
             if broken.node == row.node
         )
+
+
+def nomination(row: NominationRow, *, kept: int) -> dict[str, Any]:
+    """A nomination, with the names of the columns of `v_nominations`.
+
+    kept: how many later cycles of its pod left it as it was.
+    """
+    return {
+        "cluster": row.cluster,
+        "pod": row.pod,
+        "priority": row.priority,
+        "node": row.node,
+        "made_revision": row.made_revision,
+        "made_decision": row.made_decision,
+        "made_at": instant(row.made_ms),
+        "kept": kept,
+        "outcome": row.outcome,
+        "ended_by": row.ended_by,
+        "ended_revision": row.ended_revision,
+        "ended_decision": row.ended_decision,
+        "ended_at": instant(row.ended_ms) or None,
+    }
 
 
 def instant(millis: int | None) -> str:

@@ -190,7 +190,7 @@ def waiting(nominations: Iterable[NominationRow], *, now_ms: int) -> list[Waitin
 
 _COST: Final[dict[str, Callable[[Eviction], str]]] = {
     "namespace": lambda e: e.namespace,
-    "priority": lambda e: str(e.priority),
+    "priority": lambda e: "unknown" if e.priority is None else str(e.priority),
     "preemptor": lambda e: e.preemptor_workload,
 }
 COST_BY: Final = tuple(_COST)

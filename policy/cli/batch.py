@@ -171,9 +171,9 @@ def sessions(
             limit=limit + 1,
         )
     found, more = found[:limit], len(found) > limit
-    several = len({row.cluster for row in found}) > 1
-    columns = ("id", "cluster", *SUMMARY[1:]) if several else SUMMARY
-    output.rows([summary(row) for row in found], form, columns=columns, right=SUMMARY_RIGHT)
+    lines = [summary(row) for row in found]
+    columns = output.list_columns(SUMMARY, lines, form, behind="id")
+    output.rows(lines, form, columns=columns, right=SUMMARY_RIGHT)
     output.say_newest(limit, more=more)
     return Exit.OK
 

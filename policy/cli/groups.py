@@ -60,11 +60,9 @@ def command(
             limit=limit + 1,
         )
     found, more = found[:limit], len(found) > limit
-    several = len({row.cluster for row in found}) > 1
-    columns = ("id", "cluster", *_COLUMNS[1:]) if several else _COLUMNS
-    output.rows(
-        [_line(row) for row in found], form, columns=columns, right=("id", "bound", "evicted")
-    )
+    lines = [_line(row) for row in found]
+    columns = output.list_columns(_COLUMNS, lines, form, behind="id")
+    output.rows(lines, form, columns=columns, right=("id", "bound", "evicted"))
     output.say_newest(limit, more=more)
     return Exit.OK
 

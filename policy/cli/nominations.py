@@ -28,6 +28,10 @@ _COLUMNS: Final = (
     "ended_by",
     "stale",
 )
+_FOR_PROGRAMS: Final = (
+    *("pod", "priority", "node", "made_revision", "made_decision", "made_at", "kept", "outcome"),
+    *("ended_by", "ended_revision", "ended_decision", "ended_at", "stale"),
+)
 _OLD: Final = timedelta(hours=1)
 ENDS: Final[Mapping[str, str]] = {
     "bound": "used",
@@ -72,16 +76,19 @@ def command(
 ) -> int:
     """List nominations: who was promised which node, and what came of it.
 
-    `made_by` and `ended_by` are decisions; behind the one that took a nomination away stands its
-    preemptor. `outcome` says `not-carried-out` where a later state of the cluster contradicts the
-    decision that made it. `kept` counts the later cycles of the pod that left the nomination as it
-    was. The same is in the view `v_nominations`.
+    In the table `made_by` and `ended_by` are decisions; behind the one that took a nomination away
+    stands its preemptor. `outcome` says `not-carried-out` where a later state of the cluster
+    contradicts the decision that made it. `kept` counts the later cycles of the pod that left the
+    nomination as it was. The other forms have the names and words of the view `v_nominations` and
+    of the API: `ended_by` is how it ended there, and decisions are numbers.
 
     \b
     Example:
       policy nominations
       policy nominations --stale --older-than 10m
     """
+    from policy.audit.documents import nomination
+
     stale_before = older_than or options.clock() - _OLD
     with session.open_store(db) as store:
         found = store.read.nominations(
@@ -91,27 +98,33 @@ def command(
             standing=True if standing or stale else None,
             limit=None if stale else limit + 1,
         )
-        rows = _rows(store, found, stale_before=stale_before)
-    if stale:
-        rows = [row for row in rows if row["stale"]]
-    shown = rows[:limit]
-    several = len({row["cluster"] for row in shown}) > 1
-    columns = ("cluster", *_COLUMNS) if several else _COLUMNS
-    output.rows(shown, form, columns=columns, right=("priority", "made_by", "kept"))
-    output.say_newest(limit, more=len(rows) > limit)
+        kept = store.read.tries_while_nominated(found)
+        stale_because = _stale(store, found, stale_before=stale_before)
+        if stale:
+            found = [row for row in found if stale_because.get(_key(row))]
+        found, more = found[:limit], len(found) > limit
+        if form == "table":
+            lines = _for_people(store, found)
+        else:
+            lines = [nomination(row, kept=kept.get(_key(row), 0)) for row in found]
+    lines = [
+        {**line, "kept": kept.get(_key(row), 0), "stale": stale_because.get(_key(row), "")}
+        for row, line in zip(found, lines, strict=True)
+    ]
+    columns = output.list_columns(_COLUMNS if form == "table" else _FOR_PROGRAMS, lines, form)
+    output.rows(lines, form, columns=columns, right=("priority", "made_by", "kept"))
+    output.say_newest(limit, more=more)
     return Exit.OK
 
 
-def _rows(
-    store: Store, found: Sequence[NominationRow], *, stale_before: datetime
-) -> list[dict[str, Any]]:
+def _key(row: NominationRow) -> tuple[str, int, str]:
+    return row.cluster, row.made_revision, row.pod
+
+
+def _for_people(store: Store, found: Sequence[NominationRow]) -> list[dict[str, Any]]:
+    """The lines of a table, but for what depends on other rows."""
     enders = {row.ended_decision for row in found if row.ended_decision is not None}
     preemptors = {row.id: row.preemptor for row in store.read.decisions_by_id(sorted(enders))}
-    kept = store.read.tries_while_nominated(found)
-    reasons = {
-        name: _Reasons(store, name, stale_before_ms=times.from_datetime(stale_before))
-        for name in {row.cluster for row in found if row.ended_by is None}
-    }
     return [
         {
             "cluster": row.cluster,
@@ -121,14 +134,24 @@ def _rows(
             "made_at": session.instant(row.made_ms),
             "made_by": row.made_decision,
             "outcome": row.outcome,
-            "kept": kept.get((row.cluster, row.made_revision, row.pod), 0),
             "ended": ENDS.get(row.ended_by, row.ended_by) if row.ended_by else "",
             "ended_at": session.instant(row.ended_ms),
             "ended_by": _ender(row, preemptors),
-            "stale": "" if row.ended_by else reasons[row.cluster].of(row),
         }
         for row in found
     ]
+
+
+def _stale(
+    store: Store, found: Sequence[NominationRow], *, stale_before: datetime
+) -> dict[tuple[str, int, str], str]:
+    """Why standing nominations are stale; "" for those that are not."""
+    standing = [row for row in found if row.ended_by is None]
+    reasons = {
+        name: _Reasons(store, name, stale_before_ms=times.from_datetime(stale_before))
+        for name in {row.cluster for row in standing}
+    }
+    return {_key(row): reasons[row.cluster].of(row) for row in standing}
 
 
 def _ender(row: NominationRow, preemptors: Mapping[int, str]) -> str:

@@ -148,14 +148,14 @@ def command(
             return status
         if rules is not None:
             raise options.Misused("`--rules` goes with `--compare`")
-    if form in ("json", "yaml"):
+    if form in ("json", "yaml", "jsonl"):
         from policy.audit.observed.documents import document
 
-        output.document([document(row) for row in found], form)
+        output.rows([document(row) for row in found], form, columns=())
     else:
-        several = len({row.cluster for row in found}) > 1
-        columns = ("id", "cluster", *_COLUMNS[1:]) if several else _COLUMNS
-        output.rows([_line(row) for row in found], form, columns=columns, right=("id", "victims"))
+        lines = [_line(row) for row in found]
+        columns = output.list_columns(_COLUMNS, lines, form, behind="id")
+        output.rows(lines, form, columns=columns, right=("id", "victims"))
     output.say_newest(limit, more=more)
     return Exit.OK
 

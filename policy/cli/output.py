@@ -72,6 +72,19 @@ def out() -> Sink:
     return sink(sys.stdout)
 
 
+def list_columns(
+    columns: Sequence[str], found: Sequence[Row], form: str, *, behind: str = ""
+) -> tuple[str, ...]:
+    """The columns of a list of what clusters have, with `cluster` behind the one that is named.
+
+    A table of one cluster does not repeat its name. CSV has the same columns whatever is listed.
+    """
+    if form == "table" and len({row["cluster"] for row in found}) <= 1:
+        return tuple(columns)
+    at = columns.index(behind) + 1 if behind else 0
+    return (*columns[:at], "cluster", *columns[at:])
+
+
 def rows(
     found: Sequence[Row],
     form: str,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from policy.audit.documents import instant
+from policy.audit.documents import nomination
 from policy.server import views
 from policy.server.http import invalid
 from policy.server.security.access import Principal
@@ -91,19 +91,9 @@ def _line(
     kept: Mapping[tuple[str, int, str], int],
 ) -> dict[str, Any]:
     line = {
-        "cluster": row.cluster,
-        "pod": row.pod,
-        "priority": row.priority,
-        "node": row.node,
-        "made_revision": row.made_revision,
+        **nomination(row, kept=kept.get((row.cluster, row.made_revision, row.pod), 0)),
         "made_decision": _decision(service, principal, row.made_decision),
-        "made_at": instant(row.made_ms),
-        "kept": kept.get((row.cluster, row.made_revision, row.pod), 0),
-        "outcome": row.outcome,
-        "ended_by": row.ended_by,
-        "ended_revision": row.ended_revision,
         "ended_decision": _decision(service, principal, row.ended_decision),
-        "ended_at": instant(row.ended_ms) or None,
     }
     if principal.limited:
         del line["made_revision"], line["ended_revision"]

@@ -78,6 +78,12 @@ def test_lists_are_narrowed(imported: Policy) -> None:
     }
 
 
+def test_lines_are_the_documents_of_the_list(imported: Policy) -> None:
+    """`jsonl` has an observation a line, as `json` and the export of the API have it."""
+    done = imported("observed", "--output", "jsonl")
+    assert list(map(json.loads, done.out.splitlines())) == observed(imported)
+
+
 def test_one_is_explained(imported: Policy) -> None:
     """Its evidence, and the decision that was made again: candidates, victims, reprieve."""
     shown = imported("explain", "observed:1")

@@ -10,12 +10,15 @@ from pathlib import Path
 
 import httpx
 import pytest
+from sqlalchemy import text
 
 from policy.server.security.numbers import Numbered
 from policy.server.security.tokens import Role, TokenFile
 from policy.store import Store
 from tests.contract.builders import NOW
+from tests.contract.filled import fill, fill_more
 from tests.contract.test_kept_simulations import KEPT, REAL, record_in
+from tests.contract.test_ledger import tampering
 from tests.support import serving
 from tests.support.page_text import table, words
 from tests.support.serving import Serving
@@ -240,3 +243,30 @@ def test_a_limited_viewer_is_told_of_no_cluster(got) -> None:
 
     assert shown(KEPT) == shown(REAL) == shown("no-such-cluster")
     assert got("/workloads/shop/web", cluster="no-such-cluster").status_code == 404
+
+
+def test_changed_rows_of_a_simulation_are_said_to_be_damaged(
+    tmp_path: Path, sqlite_template: Path
+) -> None:
+    """As those of sessions are: no internal error, whatever stands in place of the result."""
+    path = tmp_path / "policy.db"
+    path.write_bytes(sqlite_template.read_bytes())
+    changed = ("{}", "no JSON", "[]")
+    with Store.open(str(path)) as store:
+        for cluster in ("one", "two", "three"):
+            fill(store, cluster)
+            fill_more(store, cluster)
+    with tampering(str(path)) as connection:
+        for number, result in enumerate(changed, start=1):
+            update = text("UPDATE simulations SET result = :result WHERE id = :id")
+            assert connection.execute(update, {"result": result, "id": number}).rowcount == 1
+        connection.commit()
+    started = serving.serve(str(path), tmp_path, environment="")
+    try:
+        started.ready()
+        pages = [started.get(f"/simulations/{n}") for n in range(1, len(changed) + 1)]
+    finally:
+        assert started.stop() == 0
+    found = [(page.status_code, "is not that of a simulation" in page.text) for page in pages]
+    assert found == [(500, True)] * len(changed)
+    assert "Traceback" not in started.log.read_text()

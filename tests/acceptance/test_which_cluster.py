@@ -108,3 +108,22 @@ def test_an_import_says_that_its_cluster_is_new_beside_others(
         "cluster `default` is new in this database, beside `eu`\n",
         "nothing changed: cluster default stays at revision 1\n",
     )
+
+
+@pytest.mark.parametrize(
+    "listed", ["decisions", "nominations", "groups", "batch sessions", "observed"]
+)
+def test_lists_for_programs_name_the_cluster(
+    policy: Policy, eu: None, dump: Path, listed: str
+) -> None:
+    """CSV has the same columns whatever is listed; a table of one cluster does not repeat it."""
+    command = listed.split()
+    one, people = policy(*command, "-o", "csv"), policy(*command)
+    assert policy("import", dump, "--cluster", "us").status == 0
+    assert policy("preempt", "shop/high", "--cluster", "us", "--now", NOW).status == 0
+    two, none = policy(*command, "-o", "csv"), policy(*command, "--since", "1d", "-o", "csv")
+    if listed == "nominations":
+        none = policy(*command, "--pod", "nothing/here", "-o", "csv")
+    headings = {done.out.splitlines()[0] for done in (one, two, none)}
+    assert ("cluster" in headings.pop().split(","), headings) == (True, set())
+    assert "eu" not in people.out.split()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from click.testing import CliRunner
@@ -17,6 +18,8 @@ from tests.contract.plans import plan, statements
 
 NOW = 10**12
 """An instant of 2001: behind the clock of every machine that runs the tests."""
+AT = "2001-09-09T01:46:40Z"
+"""The same as text."""
 
 
 @pytest.fixture
@@ -46,6 +49,13 @@ def listed(url, *arguments):
     return json.loads(result.stdout)
 
 
+def table(url):
+    """The cells of the table that people get, but for empty ones."""
+    command = ["nominations", "--db", url]
+    result = CliRunner().invoke(cli, command, standalone_mode=False, catch_exceptions=False)
+    return [re.split(" {2,}", line.strip()) for line in result.stdout.splitlines()[2:]]
+
+
 def short(rows, *names):
     return [tuple(row[name] for name in names) for row in rows]
 
@@ -57,11 +67,13 @@ def test_a_nomination_is_made_kept_and_used(store, database_url):
     made = decide(store, "a/high")
     waited = [decide(store, "a/high") for _ in range(2)]
     (row,) = listed(database_url, "--standing")
-    assert (row["made_by"], row["kept"], row["ended"]) == (made, len(waited), "")
+    assert (row["made_decision"], row["kept"], row["ended_by"]) == (made, len(waited), None)
     change(store, ("Pod", "a/low", None))
     used = decide(store, "a/high")
-    found = short(listed(database_url), "pod", "node", "made_by", "kept", "ended", "ended_by")
-    assert found == [("a/high", "n1", made, 2, "used", str(used))]
+    names = ("pod", "node", "made_decision", "kept", "ended_by", "ended_decision")
+    assert short(listed(database_url), *names) == [("a/high", "n1", made, 2, "bound", used)]
+    (line,) = table(database_url)
+    assert line == ["a/high", "5", "n1", AT, str(made), "2", "used", AT, str(used)]
     assert listed(database_url, "--standing") == []
 
 
@@ -72,10 +84,13 @@ def test_who_took_a_nomination_away_is_named(store, database_url):
     first = decide(store, "a/high")
     change(store, ("Pod", "b/top", a_pod("b/top", priority=9, cpu="8")))
     second = decide(store, "b/top", rules="kube-1.33")
-    found = short(listed(database_url), "pod", "made_by", "ended", "ended_by")
-    assert found == [
-        ("b/top", second, "", ""),
-        ("a/high", first, "taken away", f"{second} (b/top)"),
+    names = ("pod", "made_decision", "ended_by", "ended_decision")
+    assert short(listed(database_url), *names) == [
+        ("b/top", second, None, None),
+        ("a/high", first, "taken-away", second),
+    ]
+    assert [line[-3:] for line in table(database_url) if line[0] == "a/high"] == [
+        ["taken away", AT, f"{second} (b/top)"]
     ]
 
 
@@ -93,8 +108,8 @@ def test_how_nominations_end(store, database_url, changes, ended):
     high = a_pod("a/high", priority=5, cpu="8", nominated="n1")
     imported(store, a_node("n1"), a_node("n2"), high)
     change(store, *changes)
-    found = [row["ended"] for row in listed(database_url) if row["node"] == "n1"]
-    assert found == [ended]
+    (line,) = [line for line in table(database_url) if line[2] == "n1"]
+    assert ended in line
 
 
 def test_stale_nominations_are_found_and_named(store, database_url):
@@ -109,14 +124,17 @@ def test_stale_nominations_are_found_and_named(store, database_url):
     assert everything[0]["stale"].startswith("made ")
 
 
-def test_the_view_holds_the_same(store):
-    """`v_nominations` has every nomination with its end, for those who ask with SQL."""
+def test_the_view_holds_the_same(store, database_url):
+    """`v_nominations` has every nomination with its end, and programs get it in the same words."""
     imported(store, a_node("n1"), a_pod("a/high", priority=5, nominated="n1"))
     change(store, ("Pod", "a/high", None))
-    with store.sql(
-        "SELECT pod, node, ended_by, made_decision FROM v_nominations", trust_connection=True
-    ) as rows:
-        assert [tuple(row) for row in rows] == [("a/high", "n1", "pod-gone", None)]
+    names = ("cluster", "pod", "node", "made_revision", "made_decision", "ended_by")
+    names = (*names, "ended_revision", "ended_decision")
+    query = f"SELECT {', '.join(names)} FROM v_nominations"
+    with store.sql(query, trust_connection=True) as rows:
+        found = [tuple(row) for row in rows]
+    assert found == [("default", "a/high", "n1", 1, None, "pod-gone", 2, None)]
+    assert short(listed(database_url), *names) == found
 
 
 def test_nominations_are_chosen_by_pod_node_and_cluster(store, database_url):

@@ -13,8 +13,10 @@ from policy.audit.on_node import on_node
 from policy.audit.protection import Asked, PodsJudged, Protection, protection
 from policy.cluster import times
 from policy.cluster.objects import Pod
+from policy.observing.model import Confidence, Evidence, Preemption, SeenVictim
 from policy.rules import RuleSet
 from policy.store import SessionStep, Store
+from policy.store.observed import NewObservation
 from policy.store.read.nominated import NominatedPod
 from policy.store.read.runs import ObservedEviction, PodRun, Runs, SessionEviction
 from tests.contract.builders import (
@@ -153,7 +155,7 @@ def test_a_node_is_told_with_who_waits_for_it(store: Store) -> None:
     assert on_node(store, "n9", now_ms=NOW) == []
 
 
-def test_what_was_observed_is_found_by_owner(store: Store) -> None:
+def test_what_was_observed_is_found_by_pod(store: Store) -> None:
     observe(store, "default")
     found = store.read.observed_evictions("lab", "hit", limit=10)
     assert found == [
@@ -172,6 +174,41 @@ def test_what_was_observed_is_found_by_owner(store: Store) -> None:
     ]
     assert store.read.observed_evictions("lab", "other", limit=10) == []
     assert store.read.observed_evictions("lab", "hit", limit=0) == []
+
+
+def test_a_pod_with_an_owner_is_found_by_its_own_name(store: Store) -> None:
+    """Also where another kind of owner has the name, and once where its owner is named like it."""
+    pods = [
+        a_pod("shop/hit", node="n2", owner="ReplicaSet/web", uid="uid-hit"),
+        a_pod("shop/same", node="n2", owner="Job/same", uid="uid-same"),
+        a_pod("shop/other", node="n2", owner="Job/hit", uid="uid-other"),
+    ]
+    store.record.import_objects("default", pods, at_ms=NOW + 700_000, source="test")
+    seen = Preemption(
+        preemptor="team/real",
+        preemptor_uid="uid-real",
+        preemptor_kind="Pod",
+        node="n2",
+        scheduler="default-scheduler",
+        at_ms=NOW + 800_000,
+        confidence=Confidence.CERTAIN,
+        victims=tuple(
+            SeenVictim(pod=f"shop/{name}", uid=f"uid-{name}", evidence=(Evidence.EVENT,))
+            for name in ("hit", "same", "other")
+        ),
+    )
+    found = NewObservation(preemption=seen, situation=store.read.situation("default", seen))
+    store.record.observations("default", [found], at_ms=NOW + 900_000, source="test", actor="carl")
+    named = {
+        name: sorted(one.pod for one in store.read.observed_evictions("shop", name, limit=9))
+        for name in ("hit", "same", "other", "web")
+    }
+    assert named == {
+        "hit": ["shop/hit", "shop/other"],
+        "same": ["shop/same"],
+        "other": ["shop/other"],
+        "web": ["shop/hit"],
+    }
 
 
 def test_what_sessions_evicted_is_found_by_pod_and_owner(store: Store) -> None:

@@ -22,7 +22,8 @@ from policy.store import Cause, Store
 from policy.store.journal import StoreJournal
 from policy.store.read.evictions import Range
 from policy.store.read.rule_counts import RuleCounts
-from tests.contract.builders import NOW, a_node, a_pod
+from tests.contract.builders import NOW, a_cluster, a_node, a_pod
+from tests.contract.filled import observe
 
 MINUTE = 60_000
 STARTED = times.parse("2026-11-20T00:00:00Z")  # of every pod that `a_pod` puts on a node
@@ -182,6 +183,17 @@ def test_what_was_lost(history):
     }
     (row,) = [r for r in reports.cost(evictions, by="preemptor") if r.name == "ops/Pod/top"]
     assert (row.seconds_lost, row.core_seconds_lost) == (300 + 105 * 60, 8 * (300 + 105 * 60))
+
+
+def test_what_pods_of_unknown_priority_cost(database_url):
+    """They are not counted as pods of priority 0: the view has no priority for them, either."""
+    with Store.open(database_url) as store:
+        store.record.import_objects("default", a_cluster(), at_ms=NOW, source="dump")
+        observe(store, "default")
+        with store.sql("SELECT victim_priority FROM v_victims", trust_connection=True) as found:
+            known = [row[0] for row in found]
+        (row,) = reports.cost(store.read.evictions(ALL), by="priority")
+    assert (known, row.name, row.evictions) == ([None], "unknown", 1)
 
 
 def test_what_each_shipped_rule_would_have_prevented(history):

@@ -14,7 +14,7 @@ from policy.simulation.options import Options
 from policy.store import SessionRecord, SessionStep, Store
 from policy.store.read.saved_queries import DEFAULTS, saved_queries
 from tests.contract.builders import BY_HAND, NOW, a_pod, made_on
-from tests.contract.filled import fill
+from tests.contract.filled import fill, observe
 from tests.contract.plans import plan
 
 IN_TIME = """now_ms >= :since AND now_ms < :until AND (:cluster = '' OR cluster = :cluster)"""
@@ -246,6 +246,22 @@ def test_with_a_lower_limit_the_first_rows_stay(database_url: str) -> None:
                 whole = answered(query.sql, since=since)
                 cut = [answered(query.sql, since=since, limit=n) for n in (1, 2, 3)]
                 assert cut == [whole[:n] for n in (1, 2, 3)]
+
+
+def test_an_hour_of_a_cluster_is_one_row(database_url: str) -> None:
+    """What was decided in it, and what was observed of a real scheduler, are added up."""
+    query = saved_queries()["hourly"].sql
+    by_origin = "SELECT origin, preemptions, victims FROM v_preemptions_hourly ORDER BY origin"
+    with Store.open(database_url) as store:
+        fill(store)
+        observe(store, "default")
+        with store.sql(by_origin, trust_connection=True) as rows:
+            parts = list(map(tuple, rows))
+        asked = {name: DEFAULTS[name] for name in saved_queries()["hourly"].parameters}
+        with store.sql(query, asked, trust_connection=True) as rows:
+            found = list(map(tuple, rows))
+    assert parts == [("decided", 2, 3), ("observed", 1, 1)]
+    assert found == [("default", "2026-09-21T14:00:00.000Z", 3, 4, 1)]
 
 
 @pytest.mark.parametrize("name", OVER_VIEWS)

@@ -15,6 +15,8 @@ from policy.server.service import PolicyService
 from policy.simulation.keeping import result_of
 from policy.simulation.page import body
 from policy.simulation.run import Result
+from policy.store import DamagedRows
+from policy.typed import UNDECODABLE
 
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 
@@ -40,7 +42,14 @@ async def show_one(pages: Pages, request: Request, principal: Principal) -> Resp
 
 
 def simulation(service: PolicyService, number: str) -> Result:
-    """Raises NotFound, Failure for what is no number."""
+    """Raises NotFound, DamagedRows, Failure for what is no number."""
     if not _NUMBER.fullmatch(number):
         raise Failure(404, "not-found", f"there is no simulation `{number[:40]}`")
-    return result_of(*service.store.read.simulation_document(int(number)))
+    documents = service.store.read.simulation_document(int(number))
+    try:
+        return result_of(*documents)
+    except (*UNDECODABLE, TypeError) as exc:
+        raise DamagedRows(
+            f"the row of simulation {int(number)} is not that of a simulation",
+            help="`policy audit verify` names what was changed",
+        ) from exc

@@ -78,12 +78,12 @@ class Eviction:
     preemptor: str
     preemptor_workload: str  #: `namespace/Kind/name` of its owner then, or of the pod itself
     preemptor_namespace: str
-    preemptor_priority: int
+    preemptor_priority: int | None  #: None where the record does not have the pod as it was then
     pod: str
     namespace: str
     owner: str
     workload: str
-    priority: int
+    priority: int | None  #: likewise
     run_seconds: int
     cpu_milli: int
 
@@ -279,11 +279,11 @@ def _observed(connection: Connection, wanted: Range) -> Iterator[Eviction]:
             o.preemptor,
             p.owner.label("preemptor_owner"),
             v.preemptor_namespace,
-            func.coalesce(o.preemptor_priority, 0).label("preemptor_priority"),
+            o.preemptor_priority,
             v.victim.label("pod"),
             v.namespace,
             v.owner,
-            func.coalesce(v.priority, 0).label("priority"),
+            v.priority,
             v.run_seconds,
             v.cpu_milli,
         )

@@ -222,18 +222,18 @@ def workloads_of(connection: Connection, cluster: str, pods: Collection[str]) ->
 def observed_evictions(
     connection: Connection, namespace: str, name: str, *, cluster: str | None = None, limit: int
 ) -> list[ObservedEviction]:
-    """Of the pod of that name that has no owner, and of pods whose owner has it, newest first.
+    """Of the pod of that name, and of pods whose owner has it; the newest first.
 
     Raises NotFound.
     """
-    v = OBSERVED_VICTIMS.c
+    v, pod = OBSERVED_VICTIMS.c, f"{namespace}/{name}"
     found: list[ObservedEviction] = []
     for number, known_as in clusters_in_question(connection, cluster).items():
         here = and_(v.cluster_id == number, v.namespace == namespace)
+        found += _observed(connection, known_as, and_(here, v.victim == pod), limit=limit)
         for owner in _owners_named(connection, here, name):
-            its = and_(here, v.owner == owner)
-            if not owner:
-                its = and_(its, v.victim == f"{namespace}/{name}")
+            # A pod that is named like its owner was found by its own name.
+            its = and_(here, v.owner == owner, v.victim != pod)
             found += _observed(connection, known_as, its, limit=limit)
     found.sort(key=attrgetter("now_ms", "observation"), reverse=True)
     return found[:limit]
@@ -272,10 +272,10 @@ def _observed(
 
 
 def _owners_named(connection: Connection, here: Any, name: str) -> list[str]:
-    """The owners of that name, one look into the index for each kind; "" for no owner."""
+    """The owners of that name, one look into the index for each kind."""
     v = OBSERVED_VICTIMS.c
     first = select(func.min(v.owner)).where(here)
-    found, behind = [""], " "
+    found, behind = [], " "  # those without an owner
     while owner := connection.execute(first.where(v.owner >= behind)).scalar_one():
         kind = owner.partition("/")[0]
         found.append(f"{kind}/{name}")

@@ -50,5 +50,5 @@ FROM made
 WHERE :namespace = '' OR (preemptor >= CAST(:namespace AS TEXT) || '/'
                           AND preemptor < CAST(:namespace AS TEXT) || '0')
 GROUP BY preemptor, preemptor_priority
-ORDER BY victims DESC, preemptor
+ORDER BY victims DESC, preemptor, preemptor_priority DESC NULLS LAST
 LIMIT :limit

@@ -26,5 +26,5 @@ FROM (SELECT rule_set_id, section, rule, verdict, sum(decisions) AS decisions
       FROM counted GROUP BY rule_set_id, section, rule, verdict) u
 JOIN rule_sets r ON r.id = u.rule_set_id
 GROUP BY r.name, u.section, u.rule, u.verdict
-ORDER BY r.name, u.section, decisions DESC, u.rule
+ORDER BY r.name, u.section, decisions DESC, u.rule, u.verdict
 LIMIT :limit
