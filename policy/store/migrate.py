@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from policy.store.partitions import Partition
 
 VERSION_TABLE: Final = "policy_schema"
-REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005")
+REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006")
 """All schema revisions, oldest first; importing Alembic to learn them would take a second."""
 HEAD: Final = REVISIONS[-1]
 VIEWS: Final = frozenset(

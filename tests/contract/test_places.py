@@ -346,3 +346,12 @@ def test_what_left_a_node_is_found_by_indexes(store: Store) -> None:
         "ix_session_steps_evictions_by_node",
     ):
         assert any(index in step for step in read), read
+
+
+def test_what_was_observed_of_a_pod_is_found_by_indexes(store: Store) -> None:
+    """However much else was evicted in its namespace."""
+    observe(store, "default")
+    with statements(store) as sent:
+        store.read.observed_evictions("lab", "hit", limit=50)
+    read = [step for one in sent for step in plan(store, *one)]
+    assert any("ix_observed_victims_victim_cluster_id_now_ms" in step for step in read), read

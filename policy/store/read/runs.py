@@ -230,7 +230,8 @@ def observed_evictions(
     found: list[ObservedEviction] = []
     for number, known_as in clusters_in_question(connection, cluster).items():
         here = and_(v.cluster_id == number, v.namespace == namespace)
-        found += _observed(connection, known_as, and_(here, v.victim == pod), limit=limit)
+        itself = and_(v.cluster_id == number, v.victim == pod)
+        found += _observed(connection, known_as, itself, limit=limit)
         for owner in _owners_named(connection, here, name):
             # A pod that is named like its owner was found by its own name.
             its = and_(here, v.owner == owner, v.victim != pod)

@@ -82,6 +82,7 @@ OBSERVED_VICTIMS: Final = table(
     Index(None, "cluster_id", "namespace", "owner", "now_ms"),
     Index(None, "cluster_id", "node", "now_ms"),
     Index(None, "now_ms"),
+    Index(None, "victim", "cluster_id", "now_ms"),
     Index(None, "cluster_id", "event_uid"),
     Index(None, "cluster_id", "uid"),
     clustered=True,
