@@ -457,7 +457,7 @@ _PARTS: Final = frozenset({"api", "extender", "healthz", "readyz", "metrics", "s
 
 def part_of(path: str) -> str:
     """The part of the service that an address is of."""
-    first = path.split("/", 2)[1]
+    first = path[1:].partition("/")[0]
     return first if first in _PARTS else PAGES
 
 
@@ -475,6 +475,8 @@ def _not_clear(scope: Scope) -> str:
         return "`Host` is missing"
     if sum(len(name) + len(value) for name, value in scope["headers"]) > HEAD_BYTES:
         return f"the head is larger than {HEAD_BYTES} bytes"
+    if not scope["path"].startswith("/"):  # as in `OPTIONS *`, which is about no address
+        return "the address does not begin with a slash"
     if "\0" in scope["path"] or b"%00" in scope["query_string"]:
         return f"the address holds {NUL}"
     return ""
