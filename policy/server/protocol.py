@@ -4,18 +4,18 @@ the name of a certificate."""
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any, Final
 
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from policy.server.http import HEAD_BYTES
-from policy.server.security.access import PEER
+from policy.server.security.access import CALLER, PEER
 
 _CONNECTIONS: Final = 500
-"""At once. A further one takes the place of one that waits for nothing, or whose client does not
-take its answer: whoever opens many closes none of those over which requests are answered, nor keeps
-others out."""
+"""At once. A further one takes the place of one that waits for nothing, else of one of whoever has
+the most: whoever opens many, also for requests that take long, keeps nobody else out."""
 _HEAD_SECONDS: Final = 10
 """A client that has not sent the whole head of a request by then is disconnected."""
 _FRAME_BYTES: Final = 16
@@ -30,7 +30,7 @@ class Protocol(HttpToolsProtocol):
 
     _deadline: asyncio.TimerHandle | None = None
     _in_head = True
-    _since = 0.0  #: when it began to wait for a request, by the clock of the loop
+    _since = 0.0  #: when it began to wait for a request, or the request came, by the loop's clock
     _asked = False  #: was there a request over it?
     _around = 0  #: bytes since the request began that are no body
     _body = 0
@@ -48,8 +48,9 @@ class Protocol(HttpToolsProtocol):
         """Close the connection that has waited longest for a request: first of those without any,
         and of those whose last one was answered before the whole of it came.
 
-        Where an answer is due on each of the others, one that is not taken by its client; where
-        each is taken, this one.
+        Where an answer is due on each of the others, one of whoever has the most of them, strangers
+        together being one: one that is not taken by its client, or the one with the oldest request.
+        Where nobody has two and each is taken, this one.
         """
         others = [one for one in self.connections if isinstance(one, Protocol) and one is not self]
         idle = [one for one in others if one.is_idle]
@@ -57,9 +58,26 @@ class Protocol(HttpToolsProtocol):
             least = min(idle, key=lambda one: (one._asked and one._in_head, one._since))
             least.transport.close()
             return
-        untaken = [one for one in others if one.transport.get_write_buffer_size()]
+        # One that is closing stays where its client does not take what is left.
+        due = [one for one in others if one._is_untaken or not one.transport.is_closing()]
+        held = Counter(one._caller for one in due)
+        most = max(held.values(), default=0)
+        theirs = [one for one in due if held[one._caller] == most]
+        if most < 2:
+            theirs = [one for one in theirs if one._is_untaken]
         # To close it would wait for the client, as those do that are closed already.
-        min(untaken, key=lambda one: one._since, default=self).transport.abort()
+        oldest = min(theirs, key=lambda one: (not one._is_untaken, one._since), default=self)
+        oldest.transport.abort()
+
+    @property
+    def _is_untaken(self) -> bool:
+        """Does its client leave an answer where it is?"""
+        return bool(self.transport.get_write_buffer_size())
+
+    @property
+    def _caller(self) -> str:
+        """Who makes the newest request over it; "" for a stranger, and where it is not known."""
+        return "" if self.cycle is None else str(self.cycle.scope.get(CALLER, ""))
 
     @property
     def is_idle(self) -> bool:
@@ -92,7 +110,7 @@ class Protocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._head_is_there()
-        self._asked = True
+        self._asked, self._since = True, self.loop.time()
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:

@@ -13,7 +13,7 @@ import time
 from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from hashlib import sha256
 from hmac import compare_digest
 from pathlib import Path
@@ -91,6 +91,19 @@ def raw(service: Serving, data: bytes, *, seconds: float = 10) -> bytes:
         except (TimeoutError, ConnectionError):
             pass
         return found
+
+
+def is_closed(client: socket.socket) -> bool:
+    """Has the service closed the connection, by what has come over it by now?"""
+    client.setblocking(False)
+    try:
+        while client.recv(65536):
+            pass
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        pass
+    return True
 
 
 READS = (
@@ -700,6 +713,9 @@ def test_a_body_of_many_errors_is_one_error(
         b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n",
         b"POST /login HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1;" + b"e" * 200_000,
         b"POST /login HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+        # About no address.
+        b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET * HTTP/1.1\r\nHost: x\r\n\r\n",
     ],
 )
 def test_requests_of_two_meanings_are_refused(service: Serving, head: bytes) -> None:
@@ -830,6 +846,51 @@ def test_a_body_that_does_not_come_is_given_up(service: Serving) -> None:
             found += part
     assert found.startswith(b"HTTP/1.1 408 ")
     assert b"the body did not arrive within 30 seconds" in found
+
+
+@pytest.mark.parametrize("who", ["stranger", "limited"])
+def test_whoever_opens_many_connections_keeps_nobody_out(
+    service: Serving, secrets: dict[str, str], who: str
+) -> None:
+    """Over each an answer is due: of a form whose rest does not come, or a stream of events."""
+    asked = "POST /login HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"
+    if who != "stranger":
+        asked = "GET /api/v1/events HTTP/1.1\r\nHost: x\r\n"
+        asked += f"Authorization: Bearer {secrets[who]}\r\n\r\n"
+    host, port = "127.0.0.1", int(service.url.rpartition(":")[2])
+    call, headers = preempts("b")[0]["request"], bearer(secrets["extender"])
+    with ExitStack() as stack:
+        events = stack.enter_context(
+            httpx.stream(
+                "GET", f"{service.url}/api/v1/events", headers=bearer(secrets["viewer"]), timeout=60
+            )
+        )
+        read = events.iter_bytes()
+        assert next(read).startswith(b": ")
+
+        def opened(many: int) -> list[socket.socket]:
+            made = []
+            for _ in range(many):
+                client = stack.enter_context(socket.create_connection((host, port), timeout=60))
+                client.sendall(asked.encode())
+                made.append(client)
+            return made
+
+        clients = opened(520)
+        for _ in range(300):
+            clients = [client for client in clients if not is_closed(client)]
+            if len(clients) < 500:  # the one of the viewer is the 500th
+                break
+            time.sleep(0.1)
+        opened(10)  # where one was closed before its request was there
+        time.sleep(1)
+        for _ in range(3):
+            assert httpx.get(f"{service.url}/healthz", timeout=20).status_code == 200
+        answer = httpx.post(
+            f"{service.url}/extender/preempt", content=call, headers=headers, timeout=20
+        )
+        assert answer.status_code == 200
+        assert next(read)  # the decision: this stream is not one of theirs
 
 
 def test_fields_behind_a_body_are_not_of_its_head(

@@ -23,6 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from policy.server import protocol
 from policy.server.protocol import Protocol
+from policy.server.security.access import CALLER
 from policy.server.security.tokens import Role, TokenFile
 from tests.acceptance.test_serve_broken import until
 from tests.support import serving
@@ -190,9 +191,17 @@ def crowded(limit: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """The port of a server with room for so many connections.
 
     It answers without reading a body, and `/large` with more than the system keeps for a client.
+    The answer of `/held?NAME`, to a caller of that name, has no end.
     """
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/held":
+            scope[CALLER] = scope["query_string"].decode()
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"x", "more_body": True})
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            return
         body = b"x" * (32 << 20 if scope["path"] == "/large" else 1)
         await Response(body)(scope, receive, send)
 
@@ -231,6 +240,38 @@ def test_halves_of_requests_keep_nobody_out(
             assert client.recv(4).startswith(b"HTTP")
         url = f"http://127.0.0.1:{port}/"
         assert [httpx.get(url, timeout=60).text for _ in range(5)] == ["x"] * 5
+
+
+def test_room_is_made_by_whoever_has_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest of theirs gives way, and where nobody has two, the one that comes."""
+
+    with crowded(4, monkeypatch) as port, ExitStack() as stack:
+
+        def held(name: str) -> socket.socket:
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
+            client.sendall(f"GET /held?{name} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            assert client.recv(4) == b"HTTP"
+            return client
+
+        def ends(client: socket.socket) -> bool:
+            client.settimeout(1)
+            try:
+                while client.recv(4096):
+                    pass
+            except TimeoutError:
+                return False
+            except ConnectionError:
+                pass
+            return True
+
+        one, two, three, other = held("many"), held("many"), held("many"), held("one")
+        fifth = held("two")
+        assert [ends(client) for client in (one, two, three, other, fifth)] == [True, *[False] * 4]
+        sixth = held("three")
+        assert [ends(client) for client in (two, three, other, sixth)] == [True, *[False] * 3]
+        with pytest.raises(httpx.TransportError):
+            httpx.get(f"http://127.0.0.1:{port}/", timeout=60)
+        assert not any(ends(client) for client in (three, other, fifth, sixth))
 
 
 def test_nobody_is_let_in_without_the_file_of_tokens(tmp_path: Path, sqlite_template: Path) -> None:
