@@ -20,6 +20,7 @@ from policy.server.metrics import Metrics
 from policy.server.tracing import tracing
 from policy.store import Store, StoreError
 from policy.store.model.decisions import CallMode
+from policy.store.read.stoppable import Stoppable
 
 if TYPE_CHECKING:
     from policy.server.following import ClusterFollower
@@ -55,6 +56,8 @@ class PolicyService:
         self.tracing = tracing()
         self.judged = JudgedBefore()
         self.long_work = LongWork()
+        #: SQL of users that was stopped and may still run, by name of the token
+        self.left_behind: dict[str, list[Stoppable]] = {}
         self._store: Store | None = None
         self._reader: Store | None = None
         self.follower: ClusterFollower | None = None

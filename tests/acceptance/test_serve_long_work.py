@@ -25,6 +25,8 @@ ENDLESS = {
     " SELECT count(*) FROM r",
 }
 """By token; ended after the seconds that SQL may take."""
+ONE_LONG_STEP = "SELECT trim(hex(zeroblob(500000)), replace(hex(zeroblob(40000)), '0', 'a') || '0')"
+"""Some minutes, in which SQLite does not look whether it is to stop."""
 JSON = {"Content-Type": "application/json"}
 
 
@@ -88,6 +90,33 @@ def test_slow_queries_hold_up_nobody_else(
         assert not wait(slow, timeout=0).done
         service.kill()
     assert [answer.status_code for answer in answers] == [200, 200, 200, 201, 200, 200, 200]
+
+
+@pytest.mark.parametrize("who", ["one", "limited"])
+def test_a_statement_that_cannot_be_stopped_is_the_last_of_its_token(
+    service: Serving, tokens: dict[str, str], who: str
+) -> None:
+    """It computes on after its answer: nobody makes many of them, and everything else goes first"""
+
+    def query(name: str, sql: str) -> tuple[int, str]:
+        headers = {"Authorization": f"Bearer {tokens[name]}"}
+        sent = {"sql": sql}
+        answer = httpx.post(f"{service.url}/api/v1/sql", headers=headers, json=sent, timeout=60)
+        return answer.status_code, answer.json()["detail"] if answer.is_error else ""
+
+    assert query(who, ONE_LONG_STEP) == (400, "the query was stopped after 10 seconds")
+    for sql in (ONE_LONG_STEP, "SELECT 1"):
+        assert query(who, sql) == (
+            503,
+            "a statement of this token is still running that was stopped and does not end",
+        )
+    headers = {"Authorization": f"Bearer {tokens[who]}"}
+    page = httpx.get(f"{service.url}/sql?q=SELECT+1", headers=headers, timeout=60)
+    assert (page.status_code, "still running" in page.text) == (503, True)
+    assert query("other", "SELECT 1") == (200, "")
+    threads = Path(f"/proc/{service.process.pid}/task").glob("*/stat")
+    nice = [int(one.read_text().rpartition(")")[2].split()[16]) for one in threads]
+    assert nice.count(19) == 1
 
 
 def test_what_loads_states_waits_with_queries_of_the_same_token(
