@@ -280,10 +280,6 @@ _EXTENDER_POOL: Final = anyio.CapacityLimiter(4)
 """Threads of schedulers' calls: no page and no query holds them up."""
 
 
-_STREAM_POOL: Final = anyio.CapacityLimiter(1)
-"""Streams begin one after the other: however many are opened at once, no page waits for all."""
-
-
 class Shared(Generic[T]):
     """Blocking work that several may ask for at once: it is done once for all of them.
 
@@ -318,11 +314,10 @@ class LongWork:
     event loop only.
     """
 
-    _EACH: Final = 2
-    _ALL: Final = 4
-
-    def __init__(self) -> None:
-        self._pool = anyio.CapacityLimiter(self._ALL)
+    def __init__(self, *, each: int, all: int) -> None:
+        """How many run at once: those of each user, and all."""
+        self._each = each
+        self._pool = anyio.CapacityLimiter(all)
         self._own: dict[str, anyio.CapacityLimiter] = {}  #: by name of the token
 
     async def of(
@@ -332,7 +327,7 @@ class LongWork:
 
         A page that is loaded again and again would else wait for all the times before.
         """
-        async with self._own.setdefault(who, anyio.CapacityLimiter(self._EACH)):
+        async with self._own.setdefault(who, anyio.CapacityLimiter(self._each)):
             if await request.is_disconnected():
                 raise ClientDisconnect
             return await anyio.to_thread.run_sync(
@@ -355,11 +350,6 @@ async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
 async def in_extender_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """The same in that of schedulers' calls."""
     return await anyio.to_thread.run_sync(partial(work, *args, **kwargs), limiter=_EXTENDER_POOL)
-
-
-async def in_stream_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """The same in that of streams that begin."""
-    return await anyio.to_thread.run_sync(partial(work, *args, **kwargs), limiter=_STREAM_POOL)
 
 
 # --- around every route ---------------------------------------------------------------------------

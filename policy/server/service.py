@@ -55,7 +55,9 @@ class PolicyService:
         self.spool = Spool(config.spool)
         self.tracing = tracing()
         self.judged = JudgedBefore()
-        self.long_work = LongWork()
+        self.long_work = LongWork(each=2, all=4)
+        #: streams begin one after the other: however many are opened at once, no page waits for all
+        self.beginning_streams = LongWork(each=1, all=1)
         #: SQL of users that was stopped and may still run, by name of the token
         self.left_behind: dict[str, list[Stoppable]] = {}
         self._store: Store | None = None

@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import httpx
@@ -160,6 +161,35 @@ def test_what_loads_states_waits_with_queries_of_the_same_token(
         assert not wait(queries, timeout=0).done
         service.kill()
     assert (answered, statuses) == ([], [200] * 4)
+
+
+def test_streams_that_begin_slowly_hold_up_those_of_their_token_alone(
+    service: Serving, tokens: dict[str, str]
+) -> None:
+    """Each number of `Last-Event-ID` is looked up for a token that is limited: seconds for many."""
+    host, _, port = service.url.removeprefix("http://").partition(":")
+    shown = 1 << 52  # the least number that such a token can have been shown
+    many = ",".join(f"c{n}:{shown + n}-{shown + n}" for n in range(600))
+
+    def opened(name: str, after: str) -> socket.socket:
+        client = stack.enter_context(socket.create_connection((host, int(port)), timeout=120))
+        client.sendall(
+            f"GET /api/v1/events HTTP/1.1\r\nHost: {host}\r\nLast-Event-ID: {after}\r\n"
+            f"Authorization: Bearer {tokens[name]}\r\n\r\n".encode()
+        )
+        return client
+
+    with ExitStack() as stack:
+        slow = [opened("limited", f"0-0,{many}") for _ in range(12)]
+        assert slow[0].recv(12) == b"HTTP/1.1 200"
+        assert opened("other", "0-0").recv(12) == b"HTTP/1.1 200"
+        for client in slow:
+            client.setblocking(False)
+        begun = []
+        for client in slow:
+            with suppress(BlockingIOError):
+                begun.append(client.recv(12))
+        assert len(begun) < len(slow)
 
 
 def test_what_a_client_left_is_not_begun(service: Serving, tokens: dict[str, str]) -> None:

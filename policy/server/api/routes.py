@@ -34,7 +34,7 @@ from policy.server.api.table import (
     observations_wanted,
     sessions_wanted,
 )
-from policy.server.http import API, in_stream_thread, in_thread
+from policy.server.http import API, in_thread
 from policy.server.security.access import Access, Principal
 from policy.server.security.gate import viewer
 from policy.server.service import PolicyService
@@ -100,7 +100,9 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
         principal = viewer(access, request)
         query_of(EVENTS, request)
         given = request.headers.get("last-event-id", "")
-        begun = await in_stream_thread(events.positions, service, principal, given)
+        begun = await service.beginning_streams.of(
+            request, principal.name, events.positions, service, principal, given
+        )
         following = events.events(
             service,
             principal,
