@@ -4,6 +4,8 @@ the name of a certificate."""
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections import Counter
 from typing import Any, Final
 
@@ -23,6 +25,28 @@ _FRAME_BYTES: Final = 16
 _AT_ONCE_BYTES: Final = 256 << 10
 """Of a body that are handed on together: as many as asyncio reads at once. Every step of the event
 loop may wait for a thread that decides, and a call is mostly below that."""
+
+
+_SAID_SECONDS: Final = 60.0
+
+
+class SaidSeldom(logging.Filter):
+    """Lets each warning through once a minute: what a stranger sends fills no log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: dict[
+            str, float
+        ] = {}  #: by text, which is uvicorn's own, on the monotonic clock
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno != logging.WARNING:
+            return True
+        text, now = str(record.msg), time.monotonic()
+        if now - self._said.get(text, -_SAID_SECONDS) < _SAID_SECONDS:
+            return False
+        self._said[text] = now
+        return True
 
 
 class Protocol(HttpToolsProtocol):
@@ -132,6 +156,9 @@ class Protocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._since = self.loop.time()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """What a client would rather speak is not offered, and its request is answered as it is."""
 
     # --- the deadline ----------------------------------------------------------------------------
 

@@ -725,6 +725,30 @@ def test_requests_of_two_meanings_are_refused(service: Serving, head: bytes) -> 
     assert answer == b"" or answer.startswith((b"HTTP/1.1 4",))
 
 
+def test_what_is_no_request_fills_no_log(tmp_path: Path, sqlite_template: Path) -> None:
+    """Nor what asks for another protocol, nor a call with a name as long as it likes."""
+    db = str(tmp_path / "policy.db")
+    shutil.copy(sqlite_template, db)
+    service = serving.serve(serving.filled(db), tmp_path)
+    service.ready()
+    before = service.log.stat().st_size
+    upgrade = (
+        b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+    )
+    for _ in range(20):
+        assert raw(service, b"\x16\x03\x01\r\n\r\n").startswith(b"HTTP/1.1 400 ")
+        assert raw(service, upgrade, seconds=0.2).startswith(b"HTTP/1.1 200 ")
+    call = json.loads(preempts("b")[0]["request"])
+    for name in ("a", "b"):
+        call["Pod"]["metadata"]["name"] = name * 1_000_000
+        call["Pod"]["spec"]["priority"] = "none"
+        assert service.post("/extender/preempt", call).status_code == 200
+    said = service.log.read_text()[before:]
+    assert service.stop() == 0
+    assert said.count("Invalid HTTP request received.") == 1
+    assert len(said) < 5000
+
+
 def test_a_hundred_megabytes_of_a_stranger_are_not_read(service: Serving) -> None:
     """Who has no token is refused by the head alone, before any of the body is there."""
     for path in ("/extender/preempt", "/extender/prod/filter", "/api/v1/sql"):
