@@ -99,6 +99,10 @@ class Failure(Exception):
         return {**told, **({"help": self.help} if self.help else {})}
 
 
+class CutOff(Exception):  # ends the connection, which is all that can be said by then
+    """An answer has begun that may not be sent any further."""
+
+
 def invalid(where: str, found: Sequence[tuple[str, str]], *, help: str = "") -> Failure:
     """where: query or body; found: fields of it, and what is wrong with each."""
     field, message = found[0]
@@ -433,6 +437,9 @@ class Surroundings:
             return status
         try:
             await self._app(scope, receive, sending)
+        except CutOff:
+            # The server says in the log that it is not whole, and closes the connection.
+            log.warning("an answer was cut off: the token of its request is not valid any more")
         except Exception:
             if begun:  # an answer that is cut off ends with its connection
                 raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import re
 import shutil
 import socket
 import sqlite3
@@ -498,10 +499,52 @@ def test_without_tokens_no_form_can_be_guessed(tmp_path: Path, sqlite_template: 
     assert (answer.status_code, service.stop()) == (403, 0)
 
 
+@pytest.mark.parametrize(
+    ("role", "path", "body"),
+    [
+        (
+            Role.OPERATOR,
+            "/api/v1/environments/prod/activations",
+            json.dumps({"rules": "kube-1.30", "reason": "too late"}),
+        ),
+        (Role.OPERATOR, "/environments/prod/activate", "rules=kube-1.30&reason=too+late&active=1"),
+        (Role.VIEWER, "/api/v1/sql", json.dumps({"sql": "SELECT 1"})),
+        (Role.EXTENDER, "/extender/preempt", preempts("b")[1]["request"]),
+    ],
+)
+def test_a_body_that_comes_after_its_token_is_revoked_does_nothing(
+    service: Serving, secrets: dict[str, str], role: Role, path: str, body: str
+) -> None:
+    """Its head was in time; nothing that is revoked waits behind it for half a minute."""
+    file, name = TokenFile(Path(secrets["file"])), f"leaving-{role}-{len(path)}"
+    token = file.create(name, role, namespaces=None, now_ms=1)
+    time.sleep(1.1)  # as long as the file is not looked at again
+    page = httpx.get(f"{service.url}/environments/prod", headers=bearer(token))
+    form = re.search(r'name="form_token" value="([^"]+)"', page.text)
+    if path.startswith("/environments"):
+        assert form is not None
+        body += f"&form_token={form[1]}"
+    kind = "json" if body.startswith("{") else "x-www-form-urlencoded"
+    host, _, port = service.url.partition("//")[2].partition(":")
+    with socket.create_connection((host, int(port)), timeout=20) as client:
+        client.sendall(
+            f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/{kind}\r\n"
+            f"Authorization: Bearer {token}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        )
+        time.sleep(0.5)  # until it is let in
+        file.revoke(name, now_ms=2)
+        time.sleep(1.5)
+        client.sendall(body.encode())
+        assert client.recv(65536).startswith(b"HTTP/1.1 401 ")
+    active = service.get("/api/v1/environments/prod", headers=bearer(secrets["viewer"])).json()
+    assert active["active"]["rule_set"] == "kube-1.35"
+
+
 def test_a_stream_ends_with_its_token(service: Serving, secrets: dict[str, str]) -> None:
     """Within a second or two; what is recorded then is not sent."""
     file = TokenFile(Path(secrets["file"]))
     token = file.create("leaving", Role.VIEWER, namespaces=None, now_ms=1)
+    time.sleep(1.1)  # as long as the file is not looked at again
     with service.client.stream(
         "GET", f"{service.url}/api/v1/events", headers=bearer(token), timeout=20
     ) as answer:

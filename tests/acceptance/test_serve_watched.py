@@ -9,7 +9,7 @@ import socket
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -18,13 +18,17 @@ import httpx
 import psycopg
 import pytest
 import uvicorn
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from policy.server import protocol
+from policy.server.api.routes import while_still
+from policy.server.http import Surroundings
+from policy.server.metrics import Metrics
 from policy.server.protocol import Protocol
 from policy.server.security.access import CALLER
 from policy.server.security.tokens import Role, TokenFile
+from policy.server.tracing import tracing
 from tests.acceptance.test_serve_broken import until
 from tests.support import serving
 from tests.support.broken_wire import BrokenWire
@@ -272,6 +276,38 @@ def test_room_is_made_by_whoever_has_the_most(monkeypatch: pytest.MonkeyPatch) -
         with pytest.raises(httpx.TransportError):
             httpx.get(f"http://127.0.0.1:{port}/", timeout=60)
         assert not any(ends(client) for client in (three, other, fifth, sixth))
+
+
+def test_an_export_is_cut_off_where_its_token_is_revoked(caplog: pytest.LogCaptureFixture) -> None:
+    """The connection is closed before the end, so that nobody takes it for the whole."""
+    allowed = [True]
+
+    async def parts() -> AsyncIterator[bytes]:
+        yield b"one\n"
+        allowed[0] = False
+        yield b"two\n"
+
+    app = Surroundings(
+        StreamingResponse(while_still(lambda: allowed[0], parts())),
+        metrics=Metrics(),
+        hosts=None,
+        tracing=tracing(),
+    )
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        config = uvicorn.Config(app, http=Protocol, lifespan="off", log_config=None)
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, args=[[listener]])
+        thread.start()
+        with (
+            pytest.raises(httpx.RemoteProtocolError),
+            httpx.stream("GET", f"http://127.0.0.1:{listener.getsockname()[1]}/x") as answer,
+        ):
+            list(answer.iter_lines())
+        server.should_exit = True
+        thread.join(60)
+    assert "an answer was cut off: the token of its request is not valid any more" in caplog.text
+    assert "Traceback" not in caplog.text
+    assert answer.status_code == 200
 
 
 def test_nobody_is_let_in_without_the_file_of_tokens(tmp_path: Path, sqlite_template: Path) -> None:

@@ -130,11 +130,12 @@ class ExtenderEndpoint:
         started = time.monotonic()
         outcome = "refused"
         try:
-            caller = self._caller(request)
+            self._caller(request)  # of others no body is read
             asked = time.monotonic()
             environment = await self._environment(request)
             waited = time.monotonic() - asked
             body = await body_of(request, limit=EXTENDER_BYTES, take=take)
+            caller = self._caller(request)  # the token may be revoked since its body began
             if verb == "preempt":
                 answer, outcome = await self._preempt(
                     environment, caller, body, request.scope[TRACE], waited=waited
