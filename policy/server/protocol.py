@@ -6,7 +6,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Callable
 from typing import Any, Final
 
 from starlette.types import Receive, Scope, Send
@@ -27,6 +28,11 @@ _AT_ONCE_BYTES: Final = 256 << 10
 loop may wait for a thread that decides, and a call is mostly below that."""
 
 
+_UNTAKEN_BYTES: Final = 256 << 20
+"""Of answers that their clients have not taken yet, together: nobody has to read what they ask for.
+Beyond that whoever has the most of it loses all but one."""
+_LARGE_BYTES: Final = 256 << 10
+"""Of an answer after which that is looked at: less is not worth it, on so many connections."""
 _SAID_SECONDS: Final = 60.0
 
 
@@ -60,7 +66,7 @@ class Protocol(HttpToolsProtocol):
     _body = 0
 
     def connection_made(self, transport: Any) -> None:
-        together: Any = _HeadWithBody(transport, self.loop)
+        together: Any = _HeadWithBody(transport, self.loop, self._keep_little)
         super().connection_made(together)
         self.app = _naming(self.app, _common_name(transport))
         self._since = self.loop.time()
@@ -96,7 +102,35 @@ class Protocol(HttpToolsProtocol):
     @property
     def _is_untaken(self) -> bool:
         """Does its client leave an answer where it is?"""
-        return bool(self.transport.get_write_buffer_size())
+        return self._unsent > 0
+
+    @property
+    def _unsent(self) -> int:
+        """Bytes that wait for its client."""
+        transport: Any = self.transport
+        # Over TLS they wait below it, where asyncio does not count them.
+        below = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None)
+        encrypted = 0 if below is None else below.get_write_buffer_size()
+        return int(transport.get_write_buffer_size() + encrypted)
+
+    def _keep_little(self) -> None:
+        """Close connections over which too much waits for its clients, the oldest requests first.
+
+        One of each caller stays, however large its answer is.
+        """
+        unsent = {one: one._unsent for one in self.connections if isinstance(one, Protocol)}
+        while sum(unsent.values()) > _UNTAKEN_BYTES:
+            held: defaultdict[str, list[Protocol]] = defaultdict(list)
+            for one, size in unsent.items():
+                if size:
+                    held[one._caller].append(one)
+            several = [theirs for theirs in held.values() if len(theirs) > 1]
+            if not several:
+                return
+            theirs = max(several, key=lambda some: sum(unsent[one] for one in some))
+            oldest = min(theirs, key=lambda one: one._since)
+            oldest.transport.abort()
+            del unsent[oldest]
 
     @property
     def _caller(self) -> str:
@@ -112,6 +146,11 @@ class Protocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_is_there()
         super().connection_lost(exc)
+        # The base leaves it where the client broke the connection: it would hold all of this, over
+        # TLS also what the largest answer took, for as long as it lasts.
+        self._unset_keepalive_if_required()
+        transport: Any = self.transport
+        transport.is_lost()
 
     def data_received(self, data: bytes) -> None:
         if self._in_head and self._deadline is None:
@@ -181,9 +220,16 @@ class _HeadWithBody:
     Every call of the system lets another thread go on, for which the event loop then waits.
     """
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        loop: asyncio.AbstractEventLoop,
+        large: Callable[[], None],
+    ) -> None:
+        """large: is called after much was written at once."""
         self._transport = transport
         self._loop = loop
+        self._large: Callable[[], None] | None = large
         self._head = b""
 
     def __getattr__(self, name: str) -> Any:
@@ -198,10 +244,16 @@ class _HeadWithBody:
             self._loop.call_soon(self._send)
             return
         self._transport.write(data)
+        if len(data) >= _LARGE_BYTES and self._large is not None:
+            self._large()
 
     def close(self) -> None:
         self._send()
         self._transport.close()
+
+    def is_lost(self) -> None:
+        """Let go of who uses it: what it holds would else stay until Python looks for cycles."""
+        self._large = None
 
     def _send(self) -> None:
         if self._head:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -195,12 +195,12 @@ def crowded(limit: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """The port of a server with room for so many connections.
 
     It answers without reading a body, and `/large` with more than the system keeps for a client.
-    The answer of `/held?NAME`, to a caller of that name, has no end.
+    The answer of `/held` has no end. Callers have their names as query.
     """
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        scope[CALLER] = scope["query_string"].decode()
         if scope["path"] == "/held":
-            scope[CALLER] = scope["query_string"].decode()
             await send({"type": "http.response.start", "status": 200, "headers": []})
             await send({"type": "http.response.body", "body": b"x", "more_body": True})
             while (await receive())["type"] != "http.disconnect":
@@ -244,6 +244,34 @@ def test_halves_of_requests_keep_nobody_out(
             assert client.recv(4).startswith(b"HTTP")
         url = f"http://127.0.0.1:{port}/"
         assert [httpx.get(url, timeout=60).text for _ in range(5)] == ["x"] * 5
+
+
+def test_answers_that_are_not_taken_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of whoever has the most, all but one go, the oldest first; others have theirs."""
+    monkeypatch.setattr(protocol, "_UNTAKEN_BYTES", 48 << 20)
+
+    def whole(client: socket.socket) -> bool:
+        found = 0
+        with suppress(ConnectionError):
+            while part := client.recv(1 << 20):
+                found += len(part)
+        return found > 32 << 20
+
+    with crowded(9, monkeypatch) as port, ExitStack() as stack:
+
+        def asked(name: str) -> socket.socket:
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
+            head = f"GET /large?{name} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+            client.sendall(head.encode())
+            assert client.recv(4, socket.MSG_PEEK) == b"HTTP"
+            return client
+
+        other = asked("one")
+        first, second, third = (asked("many") for _ in range(3))
+        assert [whole(client) for client in (first, second, third, other)] == [
+            *(False, False, True),
+            True,
+        ]
 
 
 def test_room_is_made_by_whoever_has_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
