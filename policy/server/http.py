@@ -99,6 +99,10 @@ class Failure(Exception):
         return {**told, **({"help": self.help} if self.help else {})}
 
 
+class CutOff(Exception):  # ends the connection, which is all that can be said by then
+    """An answer has begun that may not be sent any further."""
+
+
 def invalid(where: str, found: Sequence[tuple[str, str]], *, help: str = "") -> Failure:
     """where: query or body; found: fields of it, and what is wrong with each."""
     field, message = found[0]
@@ -280,10 +284,6 @@ _EXTENDER_POOL: Final = anyio.CapacityLimiter(4)
 """Threads of schedulers' calls: no page and no query holds them up."""
 
 
-_STREAM_POOL: Final = anyio.CapacityLimiter(1)
-"""Streams begin one after the other: however many are opened at once, no page waits for all."""
-
-
 class Shared(Generic[T]):
     """Blocking work that several may ask for at once: it is done once for all of them.
 
@@ -318,11 +318,10 @@ class LongWork:
     event loop only.
     """
 
-    _EACH: Final = 2
-    _ALL: Final = 4
-
-    def __init__(self) -> None:
-        self._pool = anyio.CapacityLimiter(self._ALL)
+    def __init__(self, *, each: int, all: int) -> None:
+        """How many run at once: those of each user, and all."""
+        self._each = each
+        self._pool = anyio.CapacityLimiter(all)
         self._own: dict[str, anyio.CapacityLimiter] = {}  #: by name of the token
 
     async def of(
@@ -332,7 +331,7 @@ class LongWork:
 
         A page that is loaded again and again would else wait for all the times before.
         """
-        async with self._own.setdefault(who, anyio.CapacityLimiter(self._EACH)):
+        async with self._own.setdefault(who, anyio.CapacityLimiter(self._each)):
             if await request.is_disconnected():
                 raise ClientDisconnect
             return await anyio.to_thread.run_sync(
@@ -355,11 +354,6 @@ async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
 async def in_extender_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """The same in that of schedulers' calls."""
     return await anyio.to_thread.run_sync(partial(work, *args, **kwargs), limiter=_EXTENDER_POOL)
-
-
-async def in_stream_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """The same in that of streams that begin."""
-    return await anyio.to_thread.run_sync(partial(work, *args, **kwargs), limiter=_STREAM_POOL)
 
 
 # --- around every route ---------------------------------------------------------------------------
@@ -443,6 +437,9 @@ class Surroundings:
             return status
         try:
             await self._app(scope, receive, sending)
+        except CutOff:
+            # The server says in the log that it is not whole, and closes the connection.
+            log.warning("an answer was cut off: the token of its request is not valid any more")
         except Exception:
             if begun:  # an answer that is cut off ends with its connection
                 raise
@@ -457,7 +454,7 @@ _PARTS: Final = frozenset({"api", "extender", "healthz", "readyz", "metrics", "s
 
 def part_of(path: str) -> str:
     """The part of the service that an address is of."""
-    first = path.split("/", 2)[1]
+    first = path[1:].partition("/")[0]
     return first if first in _PARTS else PAGES
 
 
@@ -475,6 +472,8 @@ def _not_clear(scope: Scope) -> str:
         return "`Host` is missing"
     if sum(len(name) + len(value) for name, value in scope["headers"]) > HEAD_BYTES:
         return f"the head is larger than {HEAD_BYTES} bytes"
+    if not scope["path"].startswith("/"):  # as in `OPTIONS *`, which is about no address
+        return "the address does not begin with a slash"
     if "\0" in scope["path"] or b"%00" in scope["query_string"]:
         return f"the address holds {NUL}"
     return ""

@@ -20,6 +20,7 @@ from policy.server.security.access import Principal
 from policy.server.security.numbers import Numbered
 from policy.server.service import PolicyService
 from policy.store.read.copied import CopiedTable, run
+from policy.store.read.stoppable import Stoppable
 
 NEWEST: Final = 5_000
 """Of a list that are copied: decisions, cycles of pod groups, batch sessions, observations."""
@@ -74,8 +75,12 @@ def own_sql(
     parameters: Mapping[str, Any],
     *,
     limit: int,
+    left: list[Stoppable],
 ) -> dict[str, Any]:
-    """Columns, rows, whether there are more, and of how much they are. Raises InvalidValue."""
+    """Columns, rows, whether there are more, and of how much they are. Raises InvalidValue.
+
+    left: takes up what had to be given up and still runs.
+    """
     rows: dict[str, list[_Row]] = {name: [] for name in TABLES}
     left_out: list[str] = []
     named = [name for name in TABLES if re.search(rf"\b{name}\b", sql, re.IGNORECASE)]
@@ -88,7 +93,7 @@ def own_sql(
     tables = {
         name: CopiedTable(columns=columns, rows=rows[name]) for name, columns in TABLES.items()
     }
-    columns, result = run(tables, sql, parameters, limit=limit + 1, timeout=SECONDS)
+    columns, result = run(tables, sql, parameters, limit=limit + 1, timeout=SECONDS, left=left)
     return {
         "columns": columns,
         "rows": [list(row) for row in result[:limit]],

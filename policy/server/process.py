@@ -24,7 +24,7 @@ from policy.server.app import build
 from policy.server.certificate import Certificate
 from policy.server.config import LOOPBACK, Config
 from policy.server.extender.child import Child
-from policy.server.protocol import Protocol
+from policy.server.protocol import Protocol, SaidSeldom
 from policy.server.security.access import Access
 from policy.server.service import PolicyService
 from policy.server.signals import ENDING, EarlySignals
@@ -164,6 +164,7 @@ def run(config: Config, child: Child | None, early: EarlySignals) -> bool:
     As of `server_of`.
     """
     interpreter.prepare()
+    logging.getLogger("uvicorn.error").addFilter(SaidSeldom())
     _allow_files()
     if early.came is not None:
         if child is not None:  # which holds nothing yet

@@ -4,18 +4,21 @@ the name of a certificate."""
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
 from typing import Any, Final
 
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from policy.server.http import HEAD_BYTES
-from policy.server.security.access import PEER
+from policy.server.security.access import CALLER, PEER
 
 _CONNECTIONS: Final = 500
-"""At once. A further one takes the place of one that waits for nothing, or whose client does not
-take its answer: whoever opens many closes none of those over which requests are answered, nor keeps
-others out."""
+"""At once. A further one takes the place of one that waits for nothing, else of one of whoever has
+the most: whoever opens many, also for requests that take long, keeps nobody else out."""
 _HEAD_SECONDS: Final = 10
 """A client that has not sent the whole head of a request by then is disconnected."""
 _FRAME_BYTES: Final = 16
@@ -25,18 +28,45 @@ _AT_ONCE_BYTES: Final = 256 << 10
 loop may wait for a thread that decides, and a call is mostly below that."""
 
 
+_UNTAKEN_BYTES: Final = 256 << 20
+"""Of answers that their clients have not taken yet, together: nobody has to read what they ask for.
+Beyond that whoever has the most of it loses all but one."""
+_LARGE_BYTES: Final = 256 << 10
+"""Of an answer after which that is looked at: less is not worth it, on so many connections."""
+_SAID_SECONDS: Final = 60.0
+
+
+class SaidSeldom(logging.Filter):
+    """Lets each warning through once a minute: what a stranger sends fills no log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: dict[
+            str, float
+        ] = {}  #: by text, which is uvicorn's own, on the monotonic clock
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno != logging.WARNING:
+            return True
+        text, now = str(record.msg), time.monotonic()
+        if now - self._said.get(text, -_SAID_SECONDS) < _SAID_SECONDS:
+            return False
+        self._said[text] = now
+        return True
+
+
 class Protocol(HttpToolsProtocol):
     """uvicorn's protocol with limits on what comes before and between the bytes of a body."""
 
     _deadline: asyncio.TimerHandle | None = None
     _in_head = True
-    _since = 0.0  #: when it began to wait for a request, by the clock of the loop
+    _since = 0.0  #: when it began to wait for a request, or the request came, by the loop's clock
     _asked = False  #: was there a request over it?
     _around = 0  #: bytes since the request began that are no body
     _body = 0
 
     def connection_made(self, transport: Any) -> None:
-        together: Any = _HeadWithBody(transport, self.loop)
+        together: Any = _HeadWithBody(transport, self.loop, self._keep_little)
         super().connection_made(together)
         self.app = _naming(self.app, _common_name(transport))
         self._since = self.loop.time()
@@ -48,8 +78,9 @@ class Protocol(HttpToolsProtocol):
         """Close the connection that has waited longest for a request: first of those without any,
         and of those whose last one was answered before the whole of it came.
 
-        Where an answer is due on each of the others, one that is not taken by its client; where
-        each is taken, this one.
+        Where an answer is due on each of the others, one of whoever has the most of them, strangers
+        together being one: one that is not taken by its client, or the one with the oldest request.
+        Where nobody has two and each is taken, this one.
         """
         others = [one for one in self.connections if isinstance(one, Protocol) and one is not self]
         idle = [one for one in others if one.is_idle]
@@ -57,9 +88,54 @@ class Protocol(HttpToolsProtocol):
             least = min(idle, key=lambda one: (one._asked and one._in_head, one._since))
             least.transport.close()
             return
-        untaken = [one for one in others if one.transport.get_write_buffer_size()]
+        # One that is closing stays where its client does not take what is left.
+        due = [one for one in others if one._is_untaken or not one.transport.is_closing()]
+        held = Counter(one._caller for one in due)
+        most = max(held.values(), default=0)
+        theirs = [one for one in due if held[one._caller] == most]
+        if most < 2:
+            theirs = [one for one in theirs if one._is_untaken]
         # To close it would wait for the client, as those do that are closed already.
-        min(untaken, key=lambda one: one._since, default=self).transport.abort()
+        oldest = min(theirs, key=lambda one: (not one._is_untaken, one._since), default=self)
+        oldest.transport.abort()
+
+    @property
+    def _is_untaken(self) -> bool:
+        """Does its client leave an answer where it is?"""
+        return self._unsent > 0
+
+    @property
+    def _unsent(self) -> int:
+        """Bytes that wait for its client."""
+        transport: Any = self.transport
+        # Over TLS they wait below it, where asyncio does not count them.
+        below = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None)
+        encrypted = 0 if below is None else below.get_write_buffer_size()
+        return int(transport.get_write_buffer_size() + encrypted)
+
+    def _keep_little(self) -> None:
+        """Close connections over which too much waits for its clients, the oldest requests first.
+
+        One of each caller stays, however large its answer is.
+        """
+        unsent = {one: one._unsent for one in self.connections if isinstance(one, Protocol)}
+        while sum(unsent.values()) > _UNTAKEN_BYTES:
+            held: defaultdict[str, list[Protocol]] = defaultdict(list)
+            for one, size in unsent.items():
+                if size:
+                    held[one._caller].append(one)
+            several = [theirs for theirs in held.values() if len(theirs) > 1]
+            if not several:
+                return
+            theirs = max(several, key=lambda some: sum(unsent[one] for one in some))
+            oldest = min(theirs, key=lambda one: one._since)
+            oldest.transport.abort()
+            del unsent[oldest]
+
+    @property
+    def _caller(self) -> str:
+        """Who makes the newest request over it; "" for a stranger, and where it is not known."""
+        return "" if self.cycle is None else str(self.cycle.scope.get(CALLER, ""))
 
     @property
     def is_idle(self) -> bool:
@@ -70,6 +146,11 @@ class Protocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_is_there()
         super().connection_lost(exc)
+        # The base leaves it where the client broke the connection: it would hold all of this, over
+        # TLS also what the largest answer took, for as long as it lasts.
+        self._unset_keepalive_if_required()
+        transport: Any = self.transport
+        transport.is_lost()
 
     def data_received(self, data: bytes) -> None:
         if self._in_head and self._deadline is None:
@@ -92,7 +173,7 @@ class Protocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._head_is_there()
-        self._asked = True
+        self._asked, self._since = True, self.loop.time()
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -115,6 +196,9 @@ class Protocol(HttpToolsProtocol):
         super().on_response_complete()
         self._since = self.loop.time()
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """What a client would rather speak is not offered, and its request is answered as it is."""
+
     # --- the deadline ----------------------------------------------------------------------------
 
     def _await_head(self) -> None:
@@ -136,9 +220,16 @@ class _HeadWithBody:
     Every call of the system lets another thread go on, for which the event loop then waits.
     """
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        loop: asyncio.AbstractEventLoop,
+        large: Callable[[], None],
+    ) -> None:
+        """large: is called after much was written at once."""
         self._transport = transport
         self._loop = loop
+        self._large: Callable[[], None] | None = large
         self._head = b""
 
     def __getattr__(self, name: str) -> Any:
@@ -153,10 +244,16 @@ class _HeadWithBody:
             self._loop.call_soon(self._send)
             return
         self._transport.write(data)
+        if len(data) >= _LARGE_BYTES and self._large is not None:
+            self._large()
 
     def close(self) -> None:
         self._send()
         self._transport.close()
+
+    def is_lost(self) -> None:
+        """Let go of who uses it: what it holds would else stay until Python looks for cycles."""
+        self._large = None
 
     def _send(self) -> None:
         if self._head:

@@ -20,6 +20,7 @@ from policy.server.metrics import Metrics
 from policy.server.tracing import tracing
 from policy.store import Store, StoreError
 from policy.store.model.decisions import CallMode
+from policy.store.read.stoppable import Stoppable
 
 if TYPE_CHECKING:
     from policy.server.following import ClusterFollower
@@ -54,7 +55,11 @@ class PolicyService:
         self.spool = Spool(config.spool)
         self.tracing = tracing()
         self.judged = JudgedBefore()
-        self.long_work = LongWork()
+        self.long_work = LongWork(each=2, all=4)
+        #: streams begin one after the other: however many are opened at once, no page waits for all
+        self.beginning_streams = LongWork(each=1, all=1)
+        #: SQL of users that was stopped and may still run, by name of the token
+        self.left_behind: dict[str, list[Stoppable]] = {}
         self._store: Store | None = None
         self._reader: Store | None = None
         self.follower: ClusterFollower | None = None

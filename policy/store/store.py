@@ -19,6 +19,7 @@ from policy.store.sqlite_file import FileIdentity
 if TYPE_CHECKING:
     from policy.store.ledger.face import LedgerFace
     from policy.store.read.face import ReadFace
+    from policy.store.read.stoppable import Stoppable
     from policy.store.record.face import RecordFace
     from policy.store.state.face import StateFace
 
@@ -151,6 +152,7 @@ class Store(Rooms):
         trust_connection: bool = False,
         views_only: bool = False,
         most_mib: int | None = None,
+        left: list[Stoppable] | None = None,
     ) -> SqlResult:
         """Run one statement that reads; `:name` stands for a parameter.
 
@@ -159,6 +161,7 @@ class Store(Rooms):
         all that the role may do. timeout: seconds that the database may take, None for no limit.
         views_only: on SQLite nothing is read but our views; on Postgres the role says what is.
         most_mib: how large all rows together may be, None for no limit.
+        left: takes up what had to be given up and still runs.
         Close the result. Raises StoreError.
         """
         return sql.run(
@@ -169,4 +172,5 @@ class Store(Rooms):
             trusted=trust_connection,
             views_only=views_only,
             most_mib=most_mib,
+            left=left,
         )

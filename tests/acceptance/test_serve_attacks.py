@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import re
 import shutil
 import socket
 import sqlite3
@@ -13,7 +14,7 @@ import time
 from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from hashlib import sha256
 from hmac import compare_digest
 from pathlib import Path
@@ -91,6 +92,19 @@ def raw(service: Serving, data: bytes, *, seconds: float = 10) -> bytes:
         except (TimeoutError, ConnectionError):
             pass
         return found
+
+
+def is_closed(client: socket.socket) -> bool:
+    """Has the service closed the connection, by what has come over it by now?"""
+    client.setblocking(False)
+    try:
+        while client.recv(65536):
+            pass
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        pass
+    return True
 
 
 READS = (
@@ -485,10 +499,52 @@ def test_without_tokens_no_form_can_be_guessed(tmp_path: Path, sqlite_template: 
     assert (answer.status_code, service.stop()) == (403, 0)
 
 
+@pytest.mark.parametrize(
+    ("role", "path", "body"),
+    [
+        (
+            Role.OPERATOR,
+            "/api/v1/environments/prod/activations",
+            json.dumps({"rules": "kube-1.30", "reason": "too late"}),
+        ),
+        (Role.OPERATOR, "/environments/prod/activate", "rules=kube-1.30&reason=too+late&active=1"),
+        (Role.VIEWER, "/api/v1/sql", json.dumps({"sql": "SELECT 1"})),
+        (Role.EXTENDER, "/extender/preempt", preempts("b")[1]["request"]),
+    ],
+)
+def test_a_body_that_comes_after_its_token_is_revoked_does_nothing(
+    service: Serving, secrets: dict[str, str], role: Role, path: str, body: str
+) -> None:
+    """Its head was in time; nothing that is revoked waits behind it for half a minute."""
+    file, name = TokenFile(Path(secrets["file"])), f"leaving-{role}-{len(path)}"
+    token = file.create(name, role, namespaces=None, now_ms=1)
+    time.sleep(1.1)  # as long as the file is not looked at again
+    page = httpx.get(f"{service.url}/environments/prod", headers=bearer(token))
+    form = re.search(r'name="form_token" value="([^"]+)"', page.text)
+    if path.startswith("/environments"):
+        assert form is not None
+        body += f"&form_token={form[1]}"
+    kind = "json" if body.startswith("{") else "x-www-form-urlencoded"
+    host, _, port = service.url.partition("//")[2].partition(":")
+    with socket.create_connection((host, int(port)), timeout=20) as client:
+        client.sendall(
+            f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/{kind}\r\n"
+            f"Authorization: Bearer {token}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        )
+        time.sleep(0.5)  # until it is let in
+        file.revoke(name, now_ms=2)
+        time.sleep(1.5)
+        client.sendall(body.encode())
+        assert client.recv(65536).startswith(b"HTTP/1.1 401 ")
+    active = service.get("/api/v1/environments/prod", headers=bearer(secrets["viewer"])).json()
+    assert active["active"]["rule_set"] == "kube-1.35"
+
+
 def test_a_stream_ends_with_its_token(service: Serving, secrets: dict[str, str]) -> None:
     """Within a second or two; what is recorded then is not sent."""
     file = TokenFile(Path(secrets["file"]))
     token = file.create("leaving", Role.VIEWER, namespaces=None, now_ms=1)
+    time.sleep(1.1)  # as long as the file is not looked at again
     with service.client.stream(
         "GET", f"{service.url}/api/v1/events", headers=bearer(token), timeout=20
     ) as answer:
@@ -700,6 +756,9 @@ def test_a_body_of_many_errors_is_one_error(
         b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n",
         b"POST /login HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1;" + b"e" * 200_000,
         b"POST /login HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+        # About no address.
+        b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET * HTTP/1.1\r\nHost: x\r\n\r\n",
     ],
 )
 def test_requests_of_two_meanings_are_refused(service: Serving, head: bytes) -> None:
@@ -707,6 +766,30 @@ def test_requests_of_two_meanings_are_refused(service: Serving, head: bytes) -> 
     answer = raw(service, head, seconds=5)
     assert answer.count(b"HTTP/1.1 ") <= 1
     assert answer == b"" or answer.startswith((b"HTTP/1.1 4",))
+
+
+def test_what_is_no_request_fills_no_log(tmp_path: Path, sqlite_template: Path) -> None:
+    """Nor what asks for another protocol, nor a call with a name as long as it likes."""
+    db = str(tmp_path / "policy.db")
+    shutil.copy(sqlite_template, db)
+    service = serving.serve(serving.filled(db), tmp_path)
+    service.ready()
+    before = service.log.stat().st_size
+    upgrade = (
+        b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+    )
+    for _ in range(20):
+        assert raw(service, b"\x16\x03\x01\r\n\r\n").startswith(b"HTTP/1.1 400 ")
+        assert raw(service, upgrade, seconds=0.2).startswith(b"HTTP/1.1 200 ")
+    call = json.loads(preempts("b")[0]["request"])
+    for name in ("a", "b"):
+        call["Pod"]["metadata"]["name"] = name * 1_000_000
+        call["Pod"]["spec"]["priority"] = "none"
+        assert service.post("/extender/preempt", call).status_code == 200
+    said = service.log.read_text()[before:]
+    assert service.stop() == 0
+    assert said.count("Invalid HTTP request received.") == 1
+    assert len(said) < 5000
 
 
 def test_a_hundred_megabytes_of_a_stranger_are_not_read(service: Serving) -> None:
@@ -830,6 +913,51 @@ def test_a_body_that_does_not_come_is_given_up(service: Serving) -> None:
             found += part
     assert found.startswith(b"HTTP/1.1 408 ")
     assert b"the body did not arrive within 30 seconds" in found
+
+
+@pytest.mark.parametrize("who", ["stranger", "limited"])
+def test_whoever_opens_many_connections_keeps_nobody_out(
+    service: Serving, secrets: dict[str, str], who: str
+) -> None:
+    """Over each an answer is due: of a form whose rest does not come, or a stream of events."""
+    asked = "POST /login HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"
+    if who != "stranger":
+        asked = "GET /api/v1/events HTTP/1.1\r\nHost: x\r\n"
+        asked += f"Authorization: Bearer {secrets[who]}\r\n\r\n"
+    host, port = "127.0.0.1", int(service.url.rpartition(":")[2])
+    call, headers = preempts("b")[0]["request"], bearer(secrets["extender"])
+    with ExitStack() as stack:
+        events = stack.enter_context(
+            httpx.stream(
+                "GET", f"{service.url}/api/v1/events", headers=bearer(secrets["viewer"]), timeout=60
+            )
+        )
+        read = events.iter_bytes()
+        assert next(read).startswith(b": ")
+
+        def opened(many: int) -> list[socket.socket]:
+            made = []
+            for _ in range(many):
+                client = stack.enter_context(socket.create_connection((host, port), timeout=60))
+                client.sendall(asked.encode())
+                made.append(client)
+            return made
+
+        clients = opened(520)
+        for _ in range(300):
+            clients = [client for client in clients if not is_closed(client)]
+            if len(clients) < 500:  # the one of the viewer is the 500th
+                break
+            time.sleep(0.1)
+        opened(10)  # where one was closed before its request was there
+        time.sleep(1)
+        for _ in range(3):
+            assert httpx.get(f"{service.url}/healthz", timeout=20).status_code == 200
+        answer = httpx.post(
+            f"{service.url}/extender/preempt", content=call, headers=headers, timeout=20
+        )
+        assert answer.status_code == 200
+        assert next(read)  # the decision: this stream is not one of theirs
 
 
 def test_fields_behind_a_body_are_not_of_its_head(

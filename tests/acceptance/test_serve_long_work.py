@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import httpx
@@ -25,6 +26,8 @@ ENDLESS = {
     " SELECT count(*) FROM r",
 }
 """By token; ended after the seconds that SQL may take."""
+ONE_LONG_STEP = "SELECT trim(hex(zeroblob(500000)), replace(hex(zeroblob(40000)), '0', 'a') || '0')"
+"""Some minutes, in which SQLite does not look whether it is to stop."""
 JSON = {"Content-Type": "application/json"}
 
 
@@ -90,6 +93,33 @@ def test_slow_queries_hold_up_nobody_else(
     assert [answer.status_code for answer in answers] == [200, 200, 200, 201, 200, 200, 200]
 
 
+@pytest.mark.parametrize("who", ["one", "limited"])
+def test_a_statement_that_cannot_be_stopped_is_the_last_of_its_token(
+    service: Serving, tokens: dict[str, str], who: str
+) -> None:
+    """It computes on after its answer: nobody makes many of them, and everything else goes first"""
+
+    def query(name: str, sql: str) -> tuple[int, str]:
+        headers = {"Authorization": f"Bearer {tokens[name]}"}
+        sent = {"sql": sql}
+        answer = httpx.post(f"{service.url}/api/v1/sql", headers=headers, json=sent, timeout=60)
+        return answer.status_code, answer.json()["detail"] if answer.is_error else ""
+
+    assert query(who, ONE_LONG_STEP) == (400, "the query was stopped after 10 seconds")
+    for sql in (ONE_LONG_STEP, "SELECT 1"):
+        assert query(who, sql) == (
+            503,
+            "a statement of this token is still running that was stopped and does not end",
+        )
+    headers = {"Authorization": f"Bearer {tokens[who]}"}
+    page = httpx.get(f"{service.url}/sql?q=SELECT+1", headers=headers, timeout=60)
+    assert (page.status_code, "still running" in page.text) == (503, True)
+    assert query("other", "SELECT 1") == (200, "")
+    threads = Path(f"/proc/{service.process.pid}/task").glob("*/stat")
+    nice = [int(one.read_text().rpartition(")")[2].split()[16]) for one in threads]
+    assert nice.count(19) == 1
+
+
 def test_what_loads_states_waits_with_queries_of_the_same_token(
     service: Serving, tokens: dict[str, str]
 ) -> None:
@@ -131,6 +161,35 @@ def test_what_loads_states_waits_with_queries_of_the_same_token(
         assert not wait(queries, timeout=0).done
         service.kill()
     assert (answered, statuses) == ([], [200] * 4)
+
+
+def test_streams_that_begin_slowly_hold_up_those_of_their_token_alone(
+    service: Serving, tokens: dict[str, str]
+) -> None:
+    """Each number of `Last-Event-ID` is looked up for a token that is limited: seconds for many."""
+    host, _, port = service.url.removeprefix("http://").partition(":")
+    shown = 1 << 52  # the least number that such a token can have been shown
+    many = ",".join(f"c{n}:{shown + n}-{shown + n}" for n in range(600))
+
+    def opened(name: str, after: str) -> socket.socket:
+        client = stack.enter_context(socket.create_connection((host, int(port)), timeout=120))
+        client.sendall(
+            f"GET /api/v1/events HTTP/1.1\r\nHost: {host}\r\nLast-Event-ID: {after}\r\n"
+            f"Authorization: Bearer {tokens[name]}\r\n\r\n".encode()
+        )
+        return client
+
+    with ExitStack() as stack:
+        slow = [opened("limited", f"0-0,{many}") for _ in range(12)]
+        assert slow[0].recv(12) == b"HTTP/1.1 200"
+        assert opened("other", "0-0").recv(12) == b"HTTP/1.1 200"
+        for client in slow:
+            client.setblocking(False)
+        begun = []
+        for client in slow:
+            with suppress(BlockingIOError):
+                begun.append(client.recv(12))
+        assert len(begun) < len(slow)
 
 
 def test_what_a_client_left_is_not_begun(service: Serving, tokens: dict[str, str]) -> None:

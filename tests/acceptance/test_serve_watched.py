@@ -9,21 +9,26 @@ import socket
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import httpx
 import psycopg
 import pytest
 import uvicorn
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from policy.server import protocol
+from policy.server.api.routes import while_still
+from policy.server.http import Surroundings
+from policy.server.metrics import Metrics
 from policy.server.protocol import Protocol
+from policy.server.security.access import CALLER
 from policy.server.security.tokens import Role, TokenFile
+from policy.server.tracing import tracing
 from tests.acceptance.test_serve_broken import until
 from tests.support import serving
 from tests.support.broken_wire import BrokenWire
@@ -190,9 +195,17 @@ def crowded(limit: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """The port of a server with room for so many connections.
 
     It answers without reading a body, and `/large` with more than the system keeps for a client.
+    The answer of `/held` has no end. Callers have their names as query.
     """
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        scope[CALLER] = scope["query_string"].decode()
+        if scope["path"] == "/held":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"x", "more_body": True})
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            return
         body = b"x" * (32 << 20 if scope["path"] == "/large" else 1)
         await Response(body)(scope, receive, send)
 
@@ -231,6 +244,98 @@ def test_halves_of_requests_keep_nobody_out(
             assert client.recv(4).startswith(b"HTTP")
         url = f"http://127.0.0.1:{port}/"
         assert [httpx.get(url, timeout=60).text for _ in range(5)] == ["x"] * 5
+
+
+def test_answers_that_are_not_taken_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of whoever has the most, all but one go, the oldest first; others have theirs."""
+    monkeypatch.setattr(protocol, "_UNTAKEN_BYTES", 48 << 20)
+
+    def whole(client: socket.socket) -> bool:
+        found = 0
+        with suppress(ConnectionError):
+            while part := client.recv(1 << 20):
+                found += len(part)
+        return found > 32 << 20
+
+    with crowded(9, monkeypatch) as port, ExitStack() as stack:
+
+        def asked(name: str) -> socket.socket:
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
+            head = f"GET /large?{name} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+            client.sendall(head.encode())
+            assert client.recv(4, socket.MSG_PEEK) == b"HTTP"
+            return client
+
+        other = asked("one")
+        first, second, third = (asked("many") for _ in range(3))
+        assert [whole(client) for client in (first, second, third, other)] == [
+            *(False, False, True),
+            True,
+        ]
+
+
+def test_room_is_made_by_whoever_has_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest of theirs gives way, and where nobody has two, the one that comes."""
+
+    with crowded(4, monkeypatch) as port, ExitStack() as stack:
+
+        def held(name: str) -> socket.socket:
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
+            client.sendall(f"GET /held?{name} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            assert client.recv(4) == b"HTTP"
+            return client
+
+        def ends(client: socket.socket) -> bool:
+            client.settimeout(1)
+            try:
+                while client.recv(4096):
+                    pass
+            except TimeoutError:
+                return False
+            except ConnectionError:
+                pass
+            return True
+
+        one, two, three, other = held("many"), held("many"), held("many"), held("one")
+        fifth = held("two")
+        assert [ends(client) for client in (one, two, three, other, fifth)] == [True, *[False] * 4]
+        sixth = held("three")
+        assert [ends(client) for client in (two, three, other, sixth)] == [True, *[False] * 3]
+        with pytest.raises(httpx.TransportError):
+            httpx.get(f"http://127.0.0.1:{port}/", timeout=60)
+        assert not any(ends(client) for client in (three, other, fifth, sixth))
+
+
+def test_an_export_is_cut_off_where_its_token_is_revoked(caplog: pytest.LogCaptureFixture) -> None:
+    """The connection is closed before the end, so that nobody takes it for the whole."""
+    allowed = [True]
+
+    async def parts() -> AsyncIterator[bytes]:
+        yield b"one\n"
+        allowed[0] = False
+        yield b"two\n"
+
+    app = Surroundings(
+        StreamingResponse(while_still(lambda: allowed[0], parts())),
+        metrics=Metrics(),
+        hosts=None,
+        tracing=tracing(),
+    )
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        config = uvicorn.Config(app, http=Protocol, lifespan="off", log_config=None)
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, args=[[listener]])
+        thread.start()
+        with (
+            pytest.raises(httpx.RemoteProtocolError),
+            httpx.stream("GET", f"http://127.0.0.1:{listener.getsockname()[1]}/x") as answer,
+        ):
+            list(answer.iter_lines())
+        server.should_exit = True
+        thread.join(60)
+    assert "an answer was cut off: the token of its request is not valid any more" in caplog.text
+    assert "Traceback" not in caplog.text
+    assert answer.status_code == 200
 
 
 def test_nobody_is_let_in_without_the_file_of_tokens(tmp_path: Path, sqlite_template: Path) -> None:

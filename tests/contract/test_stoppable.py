@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,47 @@ def test_a_query_that_had_not_begun_when_it_was_cancelled() -> None:
     assert not calls.running
     calls.close()
     connection.close()
+
+
+def test_what_cannot_be_cancelled_is_known_until_it_ends() -> None:
+    """And what it returns then can still be released."""
+    ends = threading.Event()
+
+    def endless() -> str:
+        ends.wait(60)
+        return "late"
+
+    left: list[Stoppable] = []
+    calls = Stoppable(seconds=0.01, cancel=lambda: None, left=left)
+    with pytest.raises(OutOfTime):
+        calls.call(endless)
+    assert left == [calls]
+    assert calls.running
+    ends.set()
+    assert calls.late() == "late"
+    assert not calls.running
+    calls.close()
+
+
+ONE_STEP = "SELECT instr(zeroblob({0}), CAST(zeroblob({0} / 2) || x'01' AS BLOB))"
+"""Takes a time that grows as the square of the length."""
+
+
+def test_a_connection_is_released_when_its_call_has_ended(tmp_path: Path) -> None:
+    """By the next query: one after the other they would take every file that may be open."""
+    with Store.open(str(tmp_path / "policy.db")) as store:
+        begun, left, size = len(list(Path("/proc/self/fd").iterdir())), [], 250_000
+        while not left:  # one that takes longer than its second and the two of patience
+            size *= 2
+            with suppress(InvalidValue):
+                store.sql(ONE_STEP.format(size), timeout=1, left=left).close()
+        assert len(list(Path("/proc/self/fd").iterdir())) > begun
+        end = time.monotonic() + 300
+        while left[0].running:
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        store.sql("SELECT 1", timeout=60).close()
+        assert len(list(Path("/proc/self/fd").iterdir())) == begun
 
 
 SORTED = """

@@ -33,7 +33,7 @@ from policy.server.http import (
     sent_path,
 )
 from policy.server.security.access import NOBODY, Access, Principal
-from policy.server.security.gate import allowed
+from policy.server.security.gate import allowed, require_still
 from policy.server.security.tokens import Role
 from policy.server.service import PolicyService
 from policy.typed import UNDECODABLE, undecodable
@@ -116,10 +116,15 @@ def route(operation: ApiOperation, service: PolicyService, access: Access) -> Ro
             if_match=_if_match(request) if operation.conditional else None,
         )
 
+        def called() -> ApiResult:
+            if not operation.public:
+                require_still(access, request, principal)
+            return operation.call(asked)
+
         async def answer() -> ApiResult:
             if operation.long:
-                return await service.long_work.of(request, principal.name, operation.call, asked)
-            return await in_thread(operation.call, asked)
+                return await service.long_work.of(request, principal.name, called)
+            return await in_thread(called)
 
         if operation.writes and body is not None:
             result = await once(service, request, principal, body.model_dump(), answer)

@@ -34,7 +34,7 @@ from policy.server.api.table import (
     observations_wanted,
     sessions_wanted,
 )
-from policy.server.http import API, in_stream_thread, in_thread
+from policy.server.http import API, CutOff, in_thread
 from policy.server.security.access import Access, Principal
 from policy.server.security.gate import viewer
 from policy.server.service import PolicyService
@@ -86,9 +86,13 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
             principal = viewer(access, request)
             query = query_of(stream, request)
             lines = await in_thread(exported, principal, query)
+
+            def still() -> bool:
+                return access.principal(request) == principal
+
             return _streamed(
                 request,
-                written(lines),
+                while_still(still, written(lines)),
                 stream,
                 headers={"Content-Disposition": f'attachment; filename="{name}"'},
             )
@@ -100,7 +104,9 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
         principal = viewer(access, request)
         query_of(EVENTS, request)
         given = request.headers.get("last-event-id", "")
-        begun = await in_stream_thread(events.positions, service, principal, given)
+        begun = await service.beginning_streams.of(
+            request, principal.name, events.positions, service, principal, given
+        )
         following = events.events(
             service,
             principal,
@@ -138,6 +144,16 @@ def _streamed(
     """The answer in parts. To HEAD none is made: a server drops them, and events never end."""
     sent: AsyncIterator[bytes] | Iterator[bytes] = iter(()) if request.method == "HEAD" else parts
     return StreamingResponse(sent, media_type=stream.media_type, headers=headers)
+
+
+async def while_still(
+    still: Callable[[], bool], parts: AsyncIterator[bytes]
+) -> AsyncIterator[bytes]:
+    """The parts, as long as they may be sent. Raises CutOff: what is not whole must not seem so."""
+    async for part in parts:
+        if not still():
+            raise CutOff
+        yield part
 
 
 async def _ndjson(lines: Iterator[object]) -> AsyncIterator[bytes]:

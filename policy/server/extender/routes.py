@@ -56,6 +56,8 @@ _SAID_SECONDS: Final = 60.0
 """How long a refusal is not said again."""
 _SAID_MOST: Final = 16
 """Refusals that are said in that time: whoever may not call fills no log."""
+_SAID_CHARACTERS: Final = 1000
+"""Of each of them: names in calls are as long as whoever calls likes."""
 
 _IN_DOUBT: Final = (
     "the database did not say whether the decision was committed; whether the call was decided is"
@@ -86,6 +88,7 @@ class Refusals:
         self._said: dict[str, float] = {}  #: by text, on the monotonic clock
 
     def say(self, message: str) -> None:
+        message = message[:_SAID_CHARACTERS]
         now = time.monotonic()
         self._said = {text: at for text, at in self._said.items() if now - at < _SAID_SECONDS}
         if message in self._said or len(self._said) == _SAID_MOST:
@@ -127,11 +130,12 @@ class ExtenderEndpoint:
         started = time.monotonic()
         outcome = "refused"
         try:
-            caller = self._caller(request)
+            self._caller(request)  # of others no body is read
             asked = time.monotonic()
             environment = await self._environment(request)
             waited = time.monotonic() - asked
             body = await body_of(request, limit=EXTENDER_BYTES, take=take)
+            caller = self._caller(request)  # the token may be revoked since its body began
             if verb == "preempt":
                 answer, outcome = await self._preempt(
                     environment, caller, body, request.scope[TRACE], waited=waited
@@ -261,7 +265,7 @@ class ExtenderEndpoint:
         offered = way_out is OnFailure.PASS_THROUGH
         self._service.metrics.failures.labels(reason).inc()
         told = "the call for `%s` was answered by --on-failure %s: %s"
-        log.warning(told, call.request.key, way_out, text)
+        log.warning(told, call.request.key[:_SAID_CHARACTERS], way_out, text)
         spooled = SpooledCall(
             environment=call.environment,
             mode=call.mode,

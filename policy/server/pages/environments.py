@@ -156,7 +156,7 @@ async def _changed(
 
     try:
         require_own(pages.access, request, sent, shown_again=True)
-        await in_thread(changed)
+        await pages.work(request, principal, False, changed)
     except ActivationChanged as exc:
         failure = of_store(exc, field=_ACTIVE)
     except StoreError as exc:

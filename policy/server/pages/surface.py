@@ -23,7 +23,7 @@ from policy.server.http import (
 )
 from policy.server.pages.rendering import page
 from policy.server.security.access import Access, Principal
-from policy.server.security.gate import allowed
+from policy.server.security.gate import allowed, require_still
 from policy.server.security.tokens import Role
 from policy.server.service import PolicyService
 from policy.server.views import is_number
@@ -73,11 +73,15 @@ class Pages:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """Blocking work; long: it may take seconds, as where states are loaded."""
+        """Blocking work; long: it may take seconds, as where states are loaded. Raises Failure."""
+
+        def worked() -> T:
+            require_still(self.access, request, principal)
+            return work(*args, **kwargs)
+
         if long:
-            service = self.service
-            return await service.long_work.of(request, principal.name, work, *args, **kwargs)
-        return await in_thread(work, *args, **kwargs)
+            return await self.service.long_work.of(request, principal.name, worked)
+        return await in_thread(worked)
 
     def guarded(
         self, show: Show, *, role: Role = Role.VIEWER, unlimited: bool

@@ -26,6 +26,8 @@ log = logging.getLogger("policy.server")
 SESSION_SECONDS: Final = 12 * 3600
 PEER: Final = "policy.peer"
 """Key of a connection's scope: the common name of its client certificate."""
+CALLER: Final = "policy.caller"
+"""Key of a request's scope: the name of whoever makes it, once that is known."""
 
 _REREAD_SECONDS: Final = 1.0
 _NOTE_SECONDS: Final = 60.0
@@ -141,6 +143,13 @@ class Access:
 
     def principal(self, request: HTTPConnection) -> Principal | None:
         """Who makes the request; None where nothing says so, or nothing valid does."""
+        return _noted(request, self._of_reader(request))
+
+    def caller(self, request: HTTPConnection) -> Principal | None:
+        """Who calls the extender: a client certificate counts there, a cookie does not."""
+        return _noted(request, self._of_scheduler(request))
+
+    def _of_reader(self, request: HTTPConnection) -> Principal | None:
         if self._file is None:
             return LOCAL
         self._reread()
@@ -150,8 +159,7 @@ class Access:
         cookie = self._sent_cookie(request)
         return self._of_session(cookie) if cookie else None
 
-    def caller(self, request: HTTPConnection) -> Principal | None:
-        """Who calls the extender: a client certificate counts there, a cookie does not."""
+    def _of_scheduler(self, request: HTTPConnection) -> Principal | None:
         if self._file is None:
             return LOCAL
         peer = request.scope.get(PEER)
@@ -303,6 +311,13 @@ class Access:
                 "when tokens are used is not kept: %s; name another file with --token-uses", why
             )
         self._notable = False
+
+
+def _noted(request: HTTPConnection, found: Principal | None) -> Principal | None:
+    """Whoever makes the request, whose name is noted beside it."""
+    if found is not None:
+        request.scope[CALLER] = found.name
+    return found
 
 
 def _beginning(token: Token) -> str:

@@ -16,12 +16,7 @@ def allowed(access: Access, request: Request, role: Role, *, unlimited: bool = F
     """
     principal = access.principal(request)
     if principal is None:
-        raise Failure(
-            401,
-            "not-authenticated",
-            "the request has no valid token",
-            help="send `Authorization: Bearer TOKEN`; `policy token create` makes one",
-        )
+        raise _no_token()
     if not principal.may(role):
         raise Failure(
             403, "not-allowed", f"that needs role `{role}`, and the token has `{principal.role}`"
@@ -34,3 +29,21 @@ def allowed(access: Access, request: Request, role: Role, *, unlimited: bool = F
 def viewer(access: Access, request: Request, *, unlimited: bool = False) -> Principal:
     """Who reads. Raises Failure."""
     return allowed(access, request, Role.VIEWER, unlimited=unlimited)
+
+
+def require_still(access: Access, request: Request, principal: Principal) -> None:
+    """Refuse what was allowed where the token is revoked, or is another one, by now.
+
+    A body may take half a minute to come, and what waits for its turn longer. Raises Failure.
+    """
+    if access.principal(request) != principal:
+        raise _no_token()
+
+
+def _no_token() -> Failure:
+    return Failure(
+        401,
+        "not-authenticated",
+        "the request has no valid token",
+        help="send `Authorization: Bearer TOKEN`; `policy token create` makes one",
+    )

@@ -19,7 +19,8 @@ from policy.store.read.stoppable import OutOfTime, Stoppable
 
 _VALUE_BYTES: Final = 1 << 20
 """Longest text of a statement. What is copied is far shorter; a function that searches one in
-another can be stopped only when it is done, which takes seconds then."""
+another, or takes characters of one from the ends of another, can be stopped only when it is done,
+which takes seconds to minutes then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +38,11 @@ def run(
     *,
     limit: int,
     timeout: int,
+    left: list[Stoppable] | None = None,
 ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
     """Columns and at most `limit` rows of one statement that reads.
 
-    timeout: seconds for all of it. Raises InvalidValue.
+    timeout: seconds for all of it. left: as of Stoppable. Raises InvalidValue.
     """
     if not query.strip().rstrip(";").strip():
         raise InvalidValue("the query is empty", help='for example "SELECT * FROM decisions"')
@@ -50,7 +52,7 @@ def run(
         with suppress(sqlite3.ProgrammingError):  # it has just ended by itself
             raw.interrupt()
 
-    calls = Stoppable(seconds=timeout, cancel=cancel, require=require_little_temporary)
+    calls = Stoppable(seconds=timeout, cancel=cancel, require=require_little_temporary, left=left)
     try:
         return calls.call(lambda: _run(raw, tables, query, parameters, limit=limit))
     except OutOfTime:

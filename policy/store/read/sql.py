@@ -9,8 +9,10 @@ user's, and neither does a function that has effects. The transaction is always 
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import Any, Final, Self
 
@@ -86,6 +88,7 @@ def run(
     trusted: bool = False,
     views_only: bool = False,
     most_mib: int | None = None,
+    left: list[Stoppable] | None = None,
 ) -> SqlResult:
     """Run one statement that reads. Raises StoreError for any other, and for a wrong one.
 
@@ -93,11 +96,12 @@ def run(
     trusted: whoever wrote the query may do what the connection may do.
     views_only: no table is read but by way of our views. On SQLite; on Postgres it is for the
     connection's role to say what may be read. most_mib: how large all rows together may be, for
-    those who ask a service; SQLite's temporary files are limited then, too.
+    those who ask a service; SQLite's temporary files are limited then, too. left: as of Stoppable.
     """
+    _close_ended()
     if not query.strip().rstrip(";").strip():
         raise InvalidValue("the query is empty", help='for example "SELECT * FROM v_preemptions"')
-    reader = _Reader(url, timeout=timeout, most_mib=most_mib)
+    reader = _Reader(url, timeout=timeout, most_mib=most_mib, left=left)
     try:
         found = reader.execute(query, parameters, trusted=trusted, views_only=views_only)
         return SqlResult(reader, found)
@@ -109,7 +113,14 @@ def run(
 class _Reader:
     """A connection that reads, and the one query that runs on it."""
 
-    def __init__(self, url: URL, *, timeout: int | None, most_mib: int | None) -> None:
+    def __init__(
+        self,
+        url: URL,
+        *,
+        timeout: int | None,
+        most_mib: int | None,
+        left: list[Stoppable] | None,
+    ) -> None:
         self._url = url
         self._most_mib = most_mib
         self._timeout = timeout
@@ -125,6 +136,7 @@ class _Reader:
             seconds=timeout,
             cancel=self._cancel,
             require=require_little_temporary if bounded else None,
+            left=left,
         )
         self._found: CursorResult[Any] | None = None
 
@@ -178,9 +190,24 @@ class _Reader:
         """Release the connection, unless a call that could not be cancelled still uses it."""
         self._calls.close()
         if self._calls.running:
-            # Closing would wait for that call; its thread ends with the process.
+            # Closing would wait for that call.
             _ABANDONED.append(self)
             return
+        self._release()
+
+    @property
+    def is_running(self) -> bool:
+        """Does a call still run that was given up?"""
+        return self._calls.running
+
+    def close_late(self) -> None:
+        """Release the connection after the end of a call that was given up."""
+        late = self._calls.late()
+        if isinstance(late, CursorResult):
+            late.close()
+        self._release()
+
+    def _release(self) -> None:
         if self._found is not None:
             # A cancelled query that is still open would have SQLite refuse the rollback, too.
             self._found.close()
@@ -249,7 +276,20 @@ class _Reader:
 
 
 _ABANDONED: Final[list[_Reader]] = []
-"""Kept until the process ends: freeing one of them would wait for its call."""
+"""Kept until their calls end: freeing one of them would wait for it."""
+_ABANDONED_LOCK: Final = threading.Lock()
+
+
+def _close_ended() -> None:
+    """Release the connections of calls that were given up and have ended since."""
+    with _ABANDONED_LOCK:
+        ended = [reader for reader in _ABANDONED if not reader.is_running]
+        for reader in ended:
+            _ABANDONED.remove(reader)
+    for reader in ended:
+        with suppress(SQLAlchemyError):  # it may be lost by now
+            reader.close_late()
+
 
 _ROLES: Final = text("SELECT session_user, current_user")
 _STATEMENT_TIMEOUT: Final = text("""

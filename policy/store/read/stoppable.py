@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar, cast
 
@@ -18,6 +21,9 @@ _LOOK_SECONDS: Final = 0.5
 
 _AGAIN_SECONDS: Final = 0.05
 """How soon it is cancelled again: one that had not begun its work did not see the first."""
+
+_LAST_NICE: Final = 19
+"""Of a thread that is left behind: nobody waits for it."""
 
 
 class OutOfTime(Exception):  # a signal to the caller, who words it
@@ -37,18 +43,22 @@ class Stoppable:
         seconds: float | None,
         cancel: Callable[[], None],
         require: Callable[[], None] | None = None,
+        left: list[Stoppable] | None = None,
     ) -> None:
         """seconds: None for no limit; cancel: ends the call that is running, from any thread.
 
         require: asked twice a second while a call runs; what it raises ends the call.
+        left: takes this up where a call is given up that cannot be cancelled.
         """
         self._left = seconds
         self._cancel = cancel
         self._require = require
+        self._left_behind = left
         self._calls: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
         self._results: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
         self.running = False  #: a call was given up and may still be running
-        threading.Thread(target=self._serve, daemon=True).start()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
 
     def call(self, function: Callable[[], _Result]) -> _Result:
         """What the function returns or raises. Raises OutOfTime, what `require` does."""
@@ -74,6 +84,12 @@ class Stoppable:
         """Let the thread end."""
         self._calls.put(None)
 
+    def late(self) -> object:
+        """What a call returned that was given up and is not `running` any more; once."""
+        with suppress(Empty):
+            return self._results.get(timeout=_LOOK_SECONDS)[0]
+        return None
+
     def _result(self, seconds: float | None) -> tuple[Any, BaseException | None]:
         """What comes within that time. Raises Empty, what `require` does."""
         until = None if seconds is None else time.monotonic() + seconds
@@ -97,10 +113,23 @@ class Stoppable:
                 continue
             self.running = False
             return
+        self._let_others_go_first()
+        if self._left_behind is not None:
+            self._left_behind.append(self)
+
+    def _let_others_go_first(self) -> None:
+        number = self._thread.native_id
+        if sys.platform == "linux" and number is not None:  # elsewhere it is that of a process
+            with suppress(OSError):  # it has just ended
+                os.setpriority(os.PRIO_PROCESS, number, _LAST_NICE)
 
     def _serve(self) -> None:
         while (function := self._calls.get()) is not None:
+            result: tuple[Any, BaseException | None]
             try:
-                self._results.put((function(), None))
+                result = function(), None
             except BaseException as exc:  # noqa: BLE001  # raised where the result is waited for
-                self._results.put((None, exc))
+                result = None, exc
+            self.running = False  # also where nobody waits for it any more
+            self._results.put(result)
+            del function, result
