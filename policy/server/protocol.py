@@ -41,9 +41,8 @@ class SaidSeldom(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._said: dict[
-            str, float
-        ] = {}  #: by text, which is uvicorn's own, on the monotonic clock
+        #: by text, which is uvicorn's own: when it was said, on the monotonic clock
+        self._said: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno != logging.WARNING:

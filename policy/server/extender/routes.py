@@ -78,6 +78,10 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
     ]
 
 
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SAID_CHARACTERS else f"{text[: _SAID_CHARACTERS - 1]}…"
+
+
 class Refusals:
     """Says in the log why calls are refused or not judged, each reason once a minute.
 
@@ -88,7 +92,7 @@ class Refusals:
         self._said: dict[str, float] = {}  #: by text, on the monotonic clock
 
     def say(self, message: str) -> None:
-        message = message[:_SAID_CHARACTERS]
+        message = _shortened(message)
         now = time.monotonic()
         self._said = {text: at for text, at in self._said.items() if now - at < _SAID_SECONDS}
         if message in self._said or len(self._said) == _SAID_MOST:
@@ -265,7 +269,7 @@ class ExtenderEndpoint:
         offered = way_out is OnFailure.PASS_THROUGH
         self._service.metrics.failures.labels(reason).inc()
         told = "the call for `%s` was answered by --on-failure %s: %s"
-        log.warning(told, call.request.key[:_SAID_CHARACTERS], way_out, text)
+        log.warning(told, _shortened(call.request.key), way_out, text)
         spooled = SpooledCall(
             environment=call.environment,
             mode=call.mode,
