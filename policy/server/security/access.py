@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final
@@ -28,6 +29,8 @@ PEER: Final = "policy.peer"
 """Key of a connection's scope: the common name of its client certificate."""
 CALLER: Final = "policy.caller"
 """Key of a request's scope: the name of whoever makes it, once that is known."""
+CALLING: Final = ContextVar("policy.calling", default="")
+"""The same within the request."""
 
 _REREAD_SECONDS: Final = 1.0
 _NOTE_SECONDS: Final = 60.0
@@ -325,6 +328,7 @@ def _noted(request: HTTPConnection, found: Principal | None) -> Principal | None
     """Whoever makes the request, whose name is noted beside it."""
     if found is not None:
         request.scope[CALLER] = found.name
+        CALLING.set(found.name)
     return found
 
 
