@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from io import BytesIO
+from itertools import count
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 from urllib.parse import quote
 
@@ -19,6 +21,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from policy.server.metrics import Metrics
+from policy.server.security.access import CALLING
 from policy.server.tracing import TRACE, Tracing
 from policy.store import Conflict, DamagedRows, InvalidValue, NoReader, NotFound, StoreError
 
@@ -31,6 +34,8 @@ EXTENDER_BYTES: Final = 128 << 20
 """A filter call in the full form holds every node of the cluster that passes."""
 EXTENDER_ROOM: Final = 1 << 30
 """What the bodies of all calls that are under way may take together."""
+_OWN_PARTS: Final = 3
+"""Of the room for bodies that one caller may have, for each part that is left to others."""
 BODY_BYTES: Final = 1 << 20
 CLIENT_GONE: Final = 499
 """Counted where a client closes the connection before its body is whole, or before its turn to do
@@ -222,14 +227,19 @@ def json_response(value: Any, *, status: int = 200) -> Response:
 
 
 class Room:
-    """Memory for bodies of requests that are under way; used on the event loop only."""
+    """Memory for bodies of requests that are under way; used on the event loop only.
+
+    Those of one caller have three quarters of what the others leave: there is always some for a
+    further one.
+    """
 
     def __init__(self, size: int) -> None:
         """size: bytes."""
         self._size = self._left = size
+        self._own: Counter[str] = Counter()  #: by caller, what theirs take
 
     @contextmanager
-    def share(self) -> Iterator[Callable[[int], None]]:
+    def share(self, caller: str) -> Iterator[Callable[[int], None]]:
         """What takes some bytes more, up to the end of the block. That raises Failure."""
         taken = 0
 
@@ -238,13 +248,20 @@ class Room:
             if size > self._left:
                 told = f"the bodies of other requests take up the {self._size} bytes there are"
                 raise Failure(503, "unavailable", told)
+            if self._own[caller] + size > _OWN_PARTS * (self._left - size):
+                told = "the bodies of other requests of the same caller take up its part of the"
+                raise Failure(503, "unavailable", f"{told} {self._size} bytes there are")
             self._left -= size
+            self._own[caller] += size
             taken += size
 
         try:
             yield take
         finally:
             self._left += taken
+            self._own[caller] -= taken
+            if not self._own[caller]:
+                del self._own[caller]
 
 
 async def body_of(
@@ -274,10 +291,6 @@ async def body_of(
             408, "too-slow", f"the body did not arrive within {_BODY_SECONDS:.0f} seconds"
         ) from None
     return body.getvalue()
-
-
-_POOL: Final = anyio.CapacityLimiter(8)
-"""Decisions and SQL run in so many threads; the event loop only reads, writes and waits."""
 
 
 _EXTENDER_POOL: Final = anyio.CapacityLimiter(4)
@@ -311,18 +324,99 @@ def _heard(ended: asyncio.Future[Any]) -> None:
         ended.exception()
 
 
-class LongWork:
-    """Blocking work of users that may take seconds, as their SQL: it holds up no other request.
+class Turns:
+    """Threads for blocking work of users: nobody who asks for much holds up the others.
 
-    Nor that of other users: each has so many at once, and the others of theirs wait. Used on the
-    event loop only.
+    The next turn is of whoever has the fewest under way, and of several the one whose last turn was
+    before those of the others. The last thread that is free is for somebody who has none.
+
+    Used on the event loop only.
     """
 
     def __init__(self, *, each: int, all: int) -> None:
         """How many run at once: those of each user, and all."""
         self._each = each
-        self._pool = anyio.CapacityLimiter(all)
-        self._own: dict[str, anyio.CapacityLimiter] = {}  #: by name of the token
+        self._free = all
+        self._threads = anyio.CapacityLimiter(all)
+        self._under_way: Counter[str] = Counter()
+        self._number = count()
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  #: by user
+        self._newest: dict[str, int] = {}  #: by user, number of the last turn
+
+    async def run(
+        self,
+        who: str,
+        work: Callable[[], T],
+        *,
+        wanted: Callable[[], Awaitable[bool]] | None = None,
+    ) -> T:
+        """Run it in a thread, in its turn.
+
+        wanted: is it still, by then? Raises ClientDisconnect where it is not.
+        """
+        await self._begin(who)
+        try:
+            if wanted is not None and not await wanted():
+                raise ClientDisconnect
+            return await anyio.to_thread.run_sync(work, limiter=self._threads)
+        finally:
+            self._end(who)
+
+    async def _begin(self, who: str) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(who, deque()).append(turn)
+        self._give_turns()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # it had come by then
+                self._end(who)
+            raise
+
+    def _end(self, who: str) -> None:
+        self._free += 1
+        self._under_way[who] -= 1
+        if not self._under_way[who]:
+            del self._under_way[who]
+        self._give_turns()
+
+    def _give_turns(self) -> None:
+        while (who := self._next()) is not None:
+            waiting = self._waiting[who]
+            turn = waiting.popleft()
+            if not waiting:
+                del self._waiting[who]
+            self._newest[who] = next(self._number)
+            self._free -= 1
+            self._under_way[who] += 1
+            turn.set_result(None)
+
+    def _next(self) -> str | None:
+        """Whose turn it is; None where none can begin."""
+        for who, waiting in tuple(self._waiting.items()):
+            while waiting and waiting[0].cancelled():
+                waiting.popleft()
+            if not waiting:
+                del self._waiting[who]
+        may = [who for who in self._waiting if self._may_begin(who)]
+        return min(
+            may, key=lambda who: (self._under_way[who], self._newest.get(who, -1)), default=None
+        )
+
+    def _may_begin(self, who: str) -> bool:
+        own = self._under_way[who]
+        return self._free > min(own, 1) and own < self._each
+
+
+class LongWork:
+    """Blocking work of users that may take seconds, as their SQL: it holds up no other request.
+
+    Nor that of other users, see `Turns`. Used on the event loop only.
+    """
+
+    def __init__(self, *, each: int, all: int) -> None:
+        """As of `Turns`."""
+        self._turns = Turns(each=each, all=all)
 
     async def of(
         self, request: Request, who: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs
@@ -331,12 +425,15 @@ class LongWork:
 
         A page that is loaded again and again would else wait for all the times before.
         """
-        async with self._own.setdefault(who, anyio.CapacityLimiter(self._each)):
-            if await request.is_disconnected():
-                raise ClientDisconnect
-            return await anyio.to_thread.run_sync(
-                partial(work, *args, **kwargs), limiter=self._pool
-            )
+
+        async def wanted() -> bool:
+            return not await request.is_disconnected()
+
+        return await self._turns.run(who, partial(work, *args, **kwargs), wanted=wanted)
+
+
+_TURNS: Final = Turns(each=8, all=8)
+"""Decisions and SQL run in so many threads; the event loop only reads, writes and waits."""
 
 
 async def in_own_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -347,8 +444,8 @@ async def in_own_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
 
 
 async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run blocking work in the bounded pool."""
-    return await anyio.to_thread.run_sync(partial(work, *args, **kwargs), limiter=_POOL)
+    """Run blocking work in the threads that all requests share, in the turn of whoever makes it."""
+    return await _TURNS.run(CALLING.get(), partial(work, *args, **kwargs))
 
 
 async def in_extender_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

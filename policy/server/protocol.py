@@ -61,6 +61,7 @@ class Protocol(HttpToolsProtocol):
     _in_head = True
     _since = 0.0  #: when it began to wait for a request, or the request came, by the loop's clock
     _asked = False  #: was there a request over it?
+    _gave_way = False  #: is it gone as soon as the event loop comes round?
     _around = 0  #: bytes since the request began that are no body
     _body = 0
 
@@ -74,18 +75,35 @@ class Protocol(HttpToolsProtocol):
             self._make_room()
 
     def _make_room(self) -> None:
-        """Close the connection that has waited longest for a request: first of those without any,
-        and of those whose last one was answered before the whole of it came.
+        """Let go of the connection that is missed least.
 
-        Where an answer is due on each of the others, one of whoever has the most of them, strangers
-        together being one: one that is not taken by its client, or the one with the oldest request.
-        Where nobody has two and each is taken, this one.
+        First of one that is closed already, then of those that wait for a request: of those without
+        any, and of those whose last one was answered before the whole of it came; else of whoever
+        has the most of them, strangers together being one. It is the one that has waited longest.
+
+        Where an answer is due on each of the others, one of whoever has the most of them: one that
+        is not taken by its client, or the one with the oldest request. Where nobody has two and
+        each is taken, this one.
         """
-        others = [one for one in self.connections if isinstance(one, Protocol) and one is not self]
+        others = [
+            one
+            for one in self.connections
+            if isinstance(one, Protocol) and one is not self and not one._gave_way
+        ]
+        # Over TLS such a one waits for its client to end it, too, up to half a minute.
+        closed = [one for one in others if one.transport.is_closing() and not one._is_untaken]
+        if closed:
+            min(closed, key=lambda one: one._since)._give_way()
+            return
         idle = [one for one in others if one.is_idle]
         if idle:
-            least = min(idle, key=lambda one: (one._asked and one._in_head, one._since))
-            least.transport.close()
+            many = Counter(one._caller for one in idle)
+
+            def missed(one: Protocol) -> tuple[bool, int, bool, float]:
+                asked = one._asked and one._in_head
+                return asked, -many[one._caller] if asked else 0, one._caller != "", one._since
+
+            min(idle, key=missed).transport.close()
             return
         # One that is closing stays where its client does not take what is left.
         due = [one for one in others if one._is_untaken or not one.transport.is_closing()]
@@ -96,7 +114,11 @@ class Protocol(HttpToolsProtocol):
             theirs = [one for one in theirs if one._is_untaken]
         # To close it would wait for the client, as those do that are closed already.
         oldest = min(theirs, key=lambda one: (not one._is_untaken, one._since), default=self)
-        oldest.transport.abort()
+        oldest._give_way()
+
+    def _give_way(self) -> None:
+        self._gave_way = True
+        self.transport.abort()
 
     @property
     def _is_untaken(self) -> bool:
@@ -247,8 +269,14 @@ class _HeadWithBody:
             self._large()
 
     def close(self) -> None:
-        self._send()
-        self._transport.close()
+        """Once, also where a time limit passes while the client does not say goodbye.
+
+        Over TLS a transport that is closed twice forgets what it is of, and fails when it is asked
+        how much waits for its client.
+        """
+        if not self._transport.is_closing():
+            self._send()
+            self._transport.close()
 
     def is_lost(self) -> None:
         """Let go of who uses it: what it holds would else stay until Python looks for cycles."""

@@ -7,6 +7,7 @@ import re
 import shutil
 import socket
 import sqlite3
+import ssl
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -17,6 +18,7 @@ from pathlib import Path
 import httpx
 import psycopg
 import pytest
+import trustme
 import uvicorn
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -191,8 +193,12 @@ def test_connections_without_requests_keep_nobody_out(
 
 
 @contextmanager
-def crowded(limit: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+def crowded(
+    limit: int, monkeypatch: pytest.MonkeyPatch, *, certificate: Path | None = None
+) -> Iterator[int]:
     """The port of a server with room for so many connections.
+
+    certificate: with its key, for TLS.
 
     It answers without reading a body, and `/large` with more than the system keeps for a client.
     The answer of `/held` has no end. Callers have their names as query.
@@ -213,14 +219,21 @@ def crowded(limit: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = uvicorn.Server(
             uvicorn.Config(
-                app, http=Protocol, lifespan="off", log_config=None, timeout_graceful_shutdown=1
+                app,
+                http=Protocol,
+                lifespan="off",
+                log_config=None,
+                timeout_graceful_shutdown=1,
+                ssl_certfile=certificate,
             )
         )
         thread = threading.Thread(target=server.run, args=[[listener]])
         thread.start()
-        yield listener.getsockname()[1]
-        server.should_exit = True
-        thread.join(60)
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            server.should_exit = True
+            thread.join(60)
     assert not thread.is_alive()
 
 
@@ -274,6 +287,32 @@ def test_answers_that_are_not_taken_fill_no_memory(monkeypatch: pytest.MonkeyPat
         ]
 
 
+def test_a_client_that_does_not_say_goodbye_over_tls_harms_nobody(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is no request is refused, and the end of its connection waits for the client. The time
+    for a head passes meanwhile, which closes it once more; others are served as before."""
+    monkeypatch.setattr(protocol, "_HEAD_SECONDS", 0.5)
+    authority = trustme.CA()
+    certificate = tmp_path / "tls.pem"
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(certificate)
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    with (
+        crowded(1, monkeypatch, certificate=certificate) as port,
+        socket.create_connection(("127.0.0.1", port), timeout=60) as stranger,
+        trusting.wrap_socket(stranger, server_hostname="127.0.0.1") as wrapped,
+    ):
+        wrapped.sendall(b"no request\r\n\r\n")
+        assert wrapped.recv(12) == b"HTTP/1.1 400"
+        time.sleep(1)
+        answer = httpx.get(f"https://127.0.0.1:{port}/large", verify=trusting, timeout=60)
+        assert len(answer.content) == 32 << 20
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            wrapped.unwrap()  # there is no room for it any more
+    assert "Traceback" not in caplog.text
+
+
 def test_room_is_made_by_whoever_has_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest of theirs gives way, and where nobody has two, the one that comes."""
 
@@ -304,6 +343,33 @@ def test_room_is_made_by_whoever_has_the_most(monkeypatch: pytest.MonkeyPatch) -
         with pytest.raises(httpx.TransportError):
             httpx.get(f"http://127.0.0.1:{port}/", timeout=60)
         assert not any(ends(client) for client in (three, other, fifth, sixth))
+
+
+def test_a_scheduler_that_waits_is_not_the_first_to_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connection has waited for longer than those of a stranger, or of a reader with many."""
+
+    with crowded(4, monkeypatch) as port, ExitStack() as stack:
+
+        def idle(name: str) -> socket.socket:
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
+            client.sendall(f"GET /?{name} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            assert client.recv(4096).endswith(b"x")
+            return client
+
+        def is_closed(client: socket.socket) -> bool:
+            client.settimeout(0.5)
+            try:
+                return not client.recv(1)
+            except TimeoutError:
+                return False
+
+        scheduler, reader, stranger, another = idle("scheduler"), idle("reader"), idle(""), idle("")
+        idle("reader")
+        assert [is_closed(one) for one in (scheduler, reader, stranger, another)] == [
+            *(False, False, True, False),
+        ]
+        idle("reader")
+        assert [is_closed(one) for one in (scheduler, reader, another)] == [False, True, False]
 
 
 def test_an_export_is_cut_off_where_its_token_is_revoked(caplog: pytest.LogCaptureFixture) -> None:

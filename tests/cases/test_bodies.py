@@ -32,19 +32,33 @@ def refused(parts: list[bytes], *, limit: int, take: Callable[[int], None]) -> t
 
 def test_bodies_that_are_under_way_share_a_room() -> None:
     """Who finds none is refused and gives back what it took; room is free again afterwards."""
-    room = Room(10)
-    full = (503, "the bodies of other requests take up the 10 bytes there are")
-    with room.share() as first:
-        assert read([b"abc", b"def"], limit=10, take=first) == b"abcdef"
-        with room.share() as second:
-            assert refused([b"ghij", b"k"], limit=10, take=second) == full
-        with room.share() as third:
-            assert read([b"ghij"], limit=10, take=third) == b"ghij"
-    with room.share() as fourth:
-        assert read([b"abcdefghij"], limit=10, take=fourth) == b"abcdefghij"
+    room = Room(16)
+    full = (503, "the bodies of other requests take up the 16 bytes there are")
+    with room.share("one") as first:
+        assert read([b"abcdef", b"ghijkl"], limit=16, take=first) == b"abcdefghijkl"
+        with room.share("two") as second:
+            assert refused([b"abc", b"de"], limit=16, take=second) == full
+        with room.share("two") as third:
+            assert read([b"abc"], limit=16, take=third) == b"abc"
+    with room.share("two") as fourth:
+        assert read([b"abcdefghijkl"], limit=16, take=fourth) == b"abcdefghijkl"
+
+
+def test_bodies_of_one_caller_leave_room_for_those_of_others() -> None:
+    """Three quarters of what the others leave are its part, over how many requests they may be."""
+    room = Room(16)
+    part = (
+        "the bodies of other requests of the same caller take up its part of the 16 bytes there are"
+    )
+    with room.share("one") as first, room.share("one") as second, room.share("two") as other:
+        assert read([b"abcdef"], limit=16, take=first) == b"abcdef"
+        assert refused([b"abcdefg"], limit=16, take=second) == (503, part)
+        assert read([b"abcdef"], limit=16, take=second) == b"abcdef"
+        assert refused([b"abcd"], limit=16, take=other) == (503, part)
+        assert read([b"abc"], limit=16, take=other) == b"abc"
 
 
 def test_a_body_has_a_limit_of_its_own() -> None:
-    with Room(100).share() as take:
+    with Room(100).share("one") as take:
         told = (413, "the body is larger than the 4 bytes allowed")
         assert refused([b"abc", b"de"], limit=4, take=take) == told

@@ -10,7 +10,7 @@ import pytest
 
 from policy.cluster.objects import Pod
 from policy.cluster.snapshot import Snapshot
-from policy.server.extender.brought import BodyNeeded, preemptor_brought, victims_brought
+from policy.server.extender.brought import BodyNeeded, is_past, preemptor_brought, victims_brought
 from policy.server.extender.wire import BadRequest, read_preempt
 from policy.store.state.around import PodId
 from tests.support.builders import NOW_MS, a_node, a_pod, objects
@@ -154,3 +154,17 @@ def test_a_preemptor_is_taken_over_where_it_waits_otherwise() -> None:
     assert of_preemptor({**sent, "spec": {**sent["spec"], "tolerations": newer}}) == ["default/new"]
     with pytest.raises(BadRequest, match="`Pod`: "):
         of_preemptor({**sent, "spec": {**sent["spec"], "priority": "high"}})
+
+
+def test_an_empty_time_says_nothing_of_what_came_first() -> None:
+    """As one that is missing: the pod of the request has its uid, and is another one."""
+
+    def made(uid: str, at: str) -> Pod:
+        pod = known("new", uid=uid)
+        meta = msgspec.structs.replace(pod.metadata, creation_timestamp=at)
+        return msgspec.structs.replace(pod, metadata=meta)
+
+    before, after = "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"
+    assert not is_past(made("sent", ""), made("known", before))
+    assert not is_past(made("sent", before), made("known", ""))
+    assert is_past(made("sent", before), made("known", after))

@@ -11,6 +11,7 @@ import os
 import pwd
 import stat
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -146,7 +147,29 @@ def test_uses_up_to_the_end_are_noted(path: Path) -> None:
     access = opened(path)
     for secret in secrets:
         assert access.of_secret(secret) is not None
-    assert file.last_used() == {hashed(secrets[0]): NOW_MS}
+    access.close()
+    assert file.last_used() == {hashed(secret): NOW_MS for secret in secrets}
+
+
+def test_no_request_waits_until_uses_are_written(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk may stand still. What is used meanwhile is written in the end."""
+    file = TokenFile(path)
+    secrets = [file.create(f"t{i}", Role.VIEWER, namespaces=None, now_ms=1) for i in range(3)]
+    monkeypatch.setattr(module, "_NOTE_SECONDS", 0.0)
+    write, moves = TokenFile.note_use, threading.Event()
+
+    def slow(of: TokenFile, used: dict[str, int]) -> None:
+        assert moves.wait(60)
+        write(of, used)
+
+    monkeypatch.setattr(TokenFile, "note_use", slow)
+    access = opened(path)
+    for secret in secrets:
+        assert access.of_secret(secret) is not None
+    assert file.last_used() == {}
+    moves.set()
     access.close()
     assert file.last_used() == {hashed(secret): NOW_MS for secret in secrets}
 

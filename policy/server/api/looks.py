@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final, TypeVar, cast
 
-from policy.server.http import in_thread
+import anyio
+
 from policy.store import LedgerHead
 
 T = TypeVar("T")
@@ -21,6 +22,9 @@ T = TypeVar("T")
 _KEPT: Final = 32
 """Readings of a look that are kept. Streams read as soon as there is a look, and all those that
 share a reading do so within that moment; whoever is far behind reads page after page by itself."""
+_HEADS: Final = anyio.CapacityLimiter(1)
+_READINGS: Final = anyio.CapacityLimiter(2)
+"""Threads of all streams: what many read is in nobody's turn, and holds up no page."""
 
 
 class Look:
@@ -34,7 +38,7 @@ class Look:
         """What `read` gives, in a thread, or gave whoever asked for the same since this look."""
         task = self._read.get(what)
         if task is None:
-            task = self._read[what] = asyncio.create_task(in_thread(read))
+            task = self._read[what] = asyncio.create_task(_in_thread(read, _READINGS))
             for oldest in list(self._read)[:-_KEPT]:
                 del self._read[oldest]
         # Who leaves takes nothing away from the others.
@@ -68,8 +72,12 @@ class Looks:
         # INVARIANT: the heads are read before anything else is: what is recorded meanwhile moves
         # them again, and is seen with the next look.
         try:
-            heads = await in_thread(self._heads)
+            heads = await _in_thread(self._heads, _HEADS)
         finally:
             self._looked = time.monotonic()
         self._newest = Look(heads)
         return self._newest
+
+
+async def _in_thread(work: Callable[[], T], limiter: anyio.CapacityLimiter) -> T:
+    return await anyio.to_thread.run_sync(work, limiter=limiter)

@@ -92,7 +92,7 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
 
             return _streamed(
                 request,
-                _while_still(still, written(lines)),
+                while_still(still, written(lines)),
                 stream,
                 headers={"Content-Disposition": f'attachment; filename="{name}"'},
             )
@@ -146,7 +146,7 @@ def _streamed(
     return StreamingResponse(sent, media_type=stream.media_type, headers=headers)
 
 
-async def _while_still(
+async def while_still(
     still: Callable[[], bool], parts: AsyncIterator[bytes]
 ) -> AsyncIterator[bytes]:
     """The parts, as long as they may be sent. Raises CutOff: what is not whole must not seem so."""

@@ -91,7 +91,8 @@ def is_past(sent: Pod, known: Pod | None) -> bool:
     if known.metadata.uid == sent.metadata.uid:
         return known.status.phase in ("Succeeded", "Failed")
     made, later = sent.metadata.creation_timestamp, known.metadata.creation_timestamp
-    return made is not None and later is not None and times.parse(made) < times.parse(later)
+    # An empty text is no time, as everywhere.
+    return bool(made and later) and times.parse_optional(made) < times.parse_optional(later)
 
 
 def victims_otherwise(

@@ -121,31 +121,31 @@ class ExtenderEndpoint:
         if request.path_params.get("environment") == "":  # `/extender//preempt`
             return await self.unknown(request)
         try:
-            with self._room.share() as take:
-                return await self._answered(request, take)
+            return await self._answered(request)
         except Failure as exc:
             self._refusals.refused(exc)
             raise
 
-    async def _answered(self, request: Request, take: Callable[[int], None]) -> Response:
+    async def _answered(self, request: Request) -> Response:
         verb = request.url.path.rpartition("/")[2]
         metrics = self._service.metrics
         mode = self._service.config.mode.value
         started = time.monotonic()
         outcome = "refused"
         try:
-            self._caller(request)  # of others no body is read
+            caller = self._caller(request)  # of others no body is read
             asked = time.monotonic()
             environment = await self._environment(request)
             waited = time.monotonic() - asked
-            body = await body_of(request, limit=EXTENDER_BYTES, take=take)
-            caller = self._caller(request)  # the token may be revoked since its body began
-            if verb == "preempt":
-                answer, outcome = await self._preempt(
-                    environment, caller, body, request.scope[TRACE], waited=waited
-                )
-            else:
-                answer, outcome = await _read(_about_nodes, body, verb), "passed"
+            with self._room.share(caller.name) as take:
+                body = await body_of(request, limit=EXTENDER_BYTES, take=take)
+                caller = self._caller(request)  # the token may be revoked since its body began
+                if verb == "preempt":
+                    answer, outcome = await self._preempt(
+                        environment, caller, body, request.scope[TRACE], waited=waited
+                    )
+                else:
+                    answer, outcome = await _read(_about_nodes, body, verb), "passed"
         except wire.BadRequest as exc:
             raise Failure(400, "bad-request", str(exc)) from exc
         finally:

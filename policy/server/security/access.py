@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final
@@ -28,6 +29,8 @@ PEER: Final = "policy.peer"
 """Key of a connection's scope: the common name of its client certificate."""
 CALLER: Final = "policy.caller"
 """Key of a request's scope: the name of whoever makes it, once that is known."""
+CALLING: Final = ContextVar("policy.calling", default="")
+"""The same within the request."""
 
 _REREAD_SECONDS: Final = 1.0
 _NOTE_SECONDS: Final = 60.0
@@ -115,8 +118,9 @@ class Access:
         self._stamp: tuple[int, int] | None = None
         self._looked = 0.0
         self._problem = ""  #: why the file cannot be read
-        self._noted: float | None = None  #: when the file of last uses was written
+        self._noted: float | None = None  #: when the file of last uses was begun to be written
         self._unnoted = False  #: was a token used since?
+        self._writer: threading.Thread | None = None  #: writes that file
         self._notable = True  #: could it be written the last time?
         self._used: dict[str, int] = {}
         if self._file is not None:
@@ -281,29 +285,35 @@ class Access:
 
     def close(self) -> None:
         """Note when tokens were used last, as far as that is not in the file yet."""
-        with self._lock:
-            if self._unnoted:
-                self._write_use()
+        if self._writer is not None:
+            self._writer.join()
+        if self._unnoted:
+            self._write_use()
 
     def _note(self, token: Token) -> None:
         with self._lock:
             self._used[token.sha256] = self._clock()
             self._unnoted = True
-            if self._noted is None or time.monotonic() - self._noted >= _NOTE_SECONDS:
-                self._write_use()
+            due = self._noted is None or time.monotonic() - self._noted >= _NOTE_SECONDS
+            if due and (self._writer is None or not self._writer.is_alive()):
+                self._noted = time.monotonic()
+                # No request waits for the disk, which may stand still.
+                self._writer = threading.Thread(target=self._write_use, name="uses", daemon=True)
+                self._writer.start()
 
     def _write_use(self) -> None:
         if self._file is None:
             return
-        self._noted = time.monotonic()
+        with self._lock:
+            used, self._unnoted = dict(self._used), False
         try:
-            self._file.note_use(self._used)
+            self._file.note_use(used)
         except TokenError as exc:
             self._not_kept(exc.message)
         except OSError as exc:
             self._not_kept(f"`{self._file.used}` cannot be written: {exc.strerror}")
         else:
-            self._unnoted, self._notable = False, True
+            self._notable = True
 
     def _not_kept(self, why: str) -> None:
         if self._notable:  # once: a secret that is mounted can never be written
@@ -311,12 +321,14 @@ class Access:
                 "when tokens are used is not kept: %s; name another file with --token-uses", why
             )
         self._notable = False
+        self._unnoted = True
 
 
 def _noted(request: HTTPConnection, found: Principal | None) -> Principal | None:
     """Whoever makes the request, whose name is noted beside it."""
     if found is not None:
         request.scope[CALLER] = found.name
+        CALLING.set(found.name)
     return found
 
 
