@@ -290,6 +290,35 @@ def test_a_process_that_stands_still_records_nothing_that_was_answered_otherwise
         )
 
 
+def test_a_process_that_stands_still_keeps_nobody_else_from_writing(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    """What it was asked, while its decisions were being written, is answered by the deadline."""
+    options = ("--extender-mode", "enforce", "--deadline", 0.5)
+    with served(sqlite_url, tmp_path, *options) as service:
+        service.ready()
+        pid = decider(service)
+        answered, _ = under_load(service, lambda: _stands_still(pid, sqlite_url))
+        assert service.stop() == 0
+    with Store.open(sqlite_url) as store:
+        rows = {row.id: row.preemptor for row in store.read.decisions("default", limit=None)}
+        assert len(rows) == len(set(rows.values()))
+        assert answered <= set(rows.values())
+
+
+def _stands_still(pid: int, url: str) -> None:
+    """Stop a process until it is too late for what it was asked; others may write then."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        time.sleep(1.5)
+        other = sqlite3.connect(url, isolation_level=None, timeout=1)
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("ROLLBACK")
+        other.close()
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
 @contextmanager
 def held_up(url: str, service: Serving) -> Iterator[list[dict[str, list[str]]]]:
     """A call that waits for the database until the end of the block; gives its answer."""
