@@ -109,11 +109,16 @@ def test_a_transaction_of_who_records_calls_does_not_stand_still_for_long(
     lock = text("LOCK TABLE clusters IN EXCLUSIVE MODE")
     seconds = 30
     began = time.monotonic()
-    with pytest.raises(Unavailable), stands_still.writing() as connection:
-        connection.execute(lock)
-        with other.writing() as waiting:
-            waiting.execute(lock)
-        connection.execute(lock)
+
+    def is_overtaken() -> None:
+        with stands_still.writing() as connection:
+            connection.execute(lock)
+            with other.writing() as waiting:
+                waiting.execute(lock)
+            connection.execute(lock)
+
+    with pytest.raises(Unavailable):
+        is_overtaken()
     assert time.monotonic() - began < seconds
     with stands_still.writing() as connection:
         connection.execute(lock)
