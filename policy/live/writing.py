@@ -7,6 +7,7 @@ on from there, and nothing is lost or there twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from policy.cluster.digest import Change
@@ -24,6 +25,14 @@ from policy.store.record.outcomes import ALLOWANCE_MS
 
 _LOOK_BACK_MS: Final = 1000
 """At most so often it is looked for nominations that nobody carried out."""
+
+
+@dataclass(slots=True)
+class _Uncompared:
+    """A list of pods that the whole state was not compared with yet."""
+
+    listed_ms: int
+    once: bool = False  #: was what was there long before it?
 
 
 class Writer:
@@ -59,6 +68,7 @@ class Writer:
         self._tell = tell
         self._known: tuple[int, str] | None = None  #: the newest revision, and its state's digest
         self._looked_back_ms = 0
+        self._uncompared: _Uncompared | None = None
 
     def load(self, *, newest: int) -> None:
         """What is known from before: how far it was read, the state, evidence that waits.
@@ -87,6 +97,7 @@ class Writer:
         """The lists of all kinds, as one revision."""
         changes = [change for one in lists for change in self._mirror.differences(one)]
         for one in lists:
+            self._is_listed(one)
             self._preemptions.claims(one.claims, one.received_ms)
             self.positions.read[one.kind] = one.version
         gaps = self.positions.gaps_at_start(lists)
@@ -95,11 +106,16 @@ class Writer:
 
     def listed_again(self, news: Listed, *, since_version: int) -> None:
         """What a new list differs in from what is known, and the time between as a gap."""
+        self._is_listed(news)
         gap = self.positions.gap(news, news.reason or "listed again", since_version)
         self._preemptions.claims(news.claims, news.received_ms)
         self.positions.read[news.kind] = news.version
         self._write(self._mirror.differences(news), gaps=[gap])
         self._report([gap])
+
+    def _is_listed(self, news: Listed) -> None:
+        if news.kind == "Pod":
+            self._uncompared = _Uncompared(listed_ms=news.received_ms)
 
     def _report(self, gaps: Sequence[Gap]) -> None:
         self._figures.gaps += len(gaps)
@@ -120,7 +136,8 @@ class Writer:
         self._figures.lag_ms = self._clock() - min(one.received_ms for one in ready)
 
     def look_back(self, now_ms: int) -> None:
-        """End nominations of decisions that the cluster has not shown half a minute later.
+        """End what the cluster has not shown half a minute later: nominations of decisions, and
+        pods that nobody saw leave.
 
         A scheduler that nominates says so at once, and a watch that has said later things would
         have shown it. One that does not, as where the gang of the pod got no room, changes nothing
@@ -142,8 +159,30 @@ class Writer:
             and pod.metadata.uid == one.uid
             and pod.status.nominated_node_name != one.node
         ]
+        changes += [("Pod", key, None) for key in self._never_shown(shown_ms)]
         if changes:
             self._commit([changes], ())
+
+    def _never_shown(self, shown_ms: int) -> list[str]:
+        """Pods of the state that came by calls of schedulers and left while nobody watched.
+
+        No list has them, so nothing else would take them away. shown_ms: what a watch of pods has
+        said by then is known.
+        """
+        of, made_by_ms = self._uncompared, shown_ms - ALLOWANCE_MS
+        if of is None or shown_ms <= of.listed_ms:
+            return []
+        # Those that came a moment before the list may be in it or behind it: they are looked at
+        # when a watch would have shown them.
+        if of.once and made_by_ms < of.listed_ms:
+            return []
+        there = self._patience.call(
+            lambda: self._store.state.pods_since(self._cluster, at_ms=made_by_ms)
+        )
+        of.once = True
+        if made_by_ms >= of.listed_ms:
+            self._uncompared = None
+        return [key for key in there if self._mirror.pod(key) is None]
 
     def keep_positions(self, *, at_once: bool = False) -> None:
         """Write how far each kind was read, where that is due or wanted at once."""

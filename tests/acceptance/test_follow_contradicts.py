@@ -15,6 +15,7 @@ from policy.rules import RuleSet
 from policy.scheduling.cycle import Scheduler
 from policy.store import Store
 from policy.store.journal import StoreJournal
+from policy.store.model.state import Cause
 from policy.store.read.evictions import Range
 from tests.support.api_server import serving
 from tests.support.live import CLUSTER, Identity, following, identity, until
@@ -191,6 +192,38 @@ def test_a_nomination_that_the_cluster_shows_stays(database_url: str, tmp_path: 
         until(lambda: "shop/b" not in pods(database_url), what="the end of the victims")
         time.sleep(2)  # it is looked for unseen nominations each second
     assert nominated(database_url) == [("shop/high", None)]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_pod_that_a_call_brought_and_nobody_saw_leave_is_gone(
+    database_url: str, tmp_path: Path, again: bool
+) -> None:
+    """It came and left while there was no watch, so that neither list nor watch has it."""
+    now_ms = time.time_ns() // 1_000_000
+    with serving(FULL) as server, following(database_url, server, tmp_path) as found:
+        until(lambda: found.follower.figures.synced, what="the first lists")
+        brought = from_dicts([a_pod("brought", cpu=1, node="n1"), a_pod("new", cpu=1, node="n1")])
+        with Store.open(database_url) as store:
+            for pod, at_ms in zip(brought, (now_ms - 120_000, now_ms + 60_000), strict=True):
+                name = f"shop/{pod.metadata.name}"
+                store.record.change(
+                    CLUSTER,
+                    [("Pod", name, pod)],
+                    at_ms=at_ms,
+                    source="extender",
+                    cause=Cause.EXTENDER,
+                )
+        if again:
+            server.compact()
+            server.end_watches()
+            until(lambda: bool(found.follower.figures.gaps), what="a new list")
+        server.publish("MODIFIED", a_pod("a", cpu=2, node="n1", priority=1, at=30))
+        until(lambda: "shop/brought" not in pods(database_url), what="the end of the pod")
+        # What a call brought a moment ago may be shown yet.
+        left = ("a", "b", "bystander", "high", "new")
+        assert sorted(pods(database_url)) == [f"shop/{name}" for name in left]
+    with Store.open(database_url) as store:
+        assert store.ledger.verify().ok
 
 
 def pods(url: str) -> list[str]:
