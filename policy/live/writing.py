@@ -101,7 +101,8 @@ class Writer:
             self._preemptions.claims(one.claims, one.received_ms)
             self.positions.read[one.kind] = one.version
         gaps = self.positions.gaps_at_start(lists)
-        self._write(changes, gaps=gaps, first=True)
+        pods = [one.received_ms for one in lists if one.kind == "Pod"]
+        self._write(changes, gaps=gaps, first=True, listed_ms=min(pods, default=None))
         self._report(gaps)
 
     def listed_again(self, news: Listed, *, since_version: int) -> None:
@@ -110,7 +111,8 @@ class Writer:
         gap = self.positions.gap(news, news.reason or "listed again", since_version)
         self._preemptions.claims(news.claims, news.received_ms)
         self.positions.read[news.kind] = news.version
-        self._write(self._mirror.differences(news), gaps=[gap])
+        listed_ms = news.received_ms if news.kind == "Pod" else None
+        self._write(self._mirror.differences(news), gaps=[gap], listed_ms=listed_ms)
         self._report([gap])
 
     def _is_listed(self, news: Listed) -> None:
@@ -143,7 +145,7 @@ class Writer:
         have shown it. One that does not, as where the gang of the pod got no room, changes nothing
         that could be shown: its pod is as it was, and would keep the room for ever.
         """
-        shown_ms = self.positions.reached_ms("Pod")
+        shown_ms = self.positions.reached_ms("Pod", now_ms=now_ms)
         if not shown_ms or 0 <= now_ms - self._looked_back_ms < _LOOK_BACK_MS:
             return
         self._looked_back_ms = now_ms
@@ -201,19 +203,35 @@ class Writer:
             self._tell(Occasion(observations=rows))
 
     def _write(
-        self, changes: Sequence[SeenChange], *, gaps: Sequence[Gap] = (), first: bool = False
+        self,
+        changes: Sequence[SeenChange],
+        *,
+        gaps: Sequence[Gap] = (),
+        first: bool = False,
+        listed_ms: int | None = None,
     ) -> None:
-        """first: what the first lists hold is one revision."""
+        """first: what the first lists hold is one revision. listed_ms: when pods were listed."""
         self._preemptions.changed(changes, first=first)
         if not changes and not gaps:
             return
         stretches = [list(changes)] if first else segments(changes, marks=self._preemptions.marks)
         self._commit(
-            [[(one.kind, one.key, one.after) for one in stretch] for stretch in stretches], gaps
+            [[(one.kind, one.key, one.after) for one in stretch] for stretch in stretches],
+            gaps,
+            listed_ms=listed_ms,
         )
 
-    def _commit(self, stretches: Sequence[Sequence[Change]], gaps: Sequence[Gap]) -> None:
+    def _commit(
+        self,
+        stretches: Sequence[Sequence[Change]],
+        gaps: Sequence[Gap],
+        *,
+        listed_ms: int | None = None,
+    ) -> None:
         """One transaction."""
+        shown_ms = listed_ms
+        if shown_ms is None:
+            shown_ms = self.positions.reached_ms("Pod", now_ms=self._clock())
         positions = self.positions.safe(self._preemptions.oldest_event)
         done = self._patience.call(
             lambda: self._store.record.follow(
@@ -226,6 +244,7 @@ class Writer:
                 gaps=gaps,
                 identity=self._recognition.new,
                 known=self._known,
+                shown_ms=shown_ms,
             )
         )
         self._known = done.revision, done.state_digest
