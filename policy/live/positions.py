@@ -9,6 +9,9 @@ from policy.live.resources import EVENT
 from policy.live.watching import Listed
 from policy.store.record.following import Gap
 
+_CATCH_UP_MS: Final = 10_000
+"""A watch that has said nothing for so long, as one that was broken, or whose server stood still,
+may tell first what happened meanwhile; what it says so much later is of its own time."""
 _KEEP_MS: Final = 60_000
 """So often positions are kept where nothing else is written."""
 
@@ -23,6 +26,7 @@ class Positions:
         self._lost: dict[str, int] = {}  # those of kinds that are listed anew at the start
         self._seen_ms: dict[str, int] = {}  # when each kind was heard last
         self._reached_ms: dict[str, int] = {}  # when it was heard of that which is read
+        self._silent_ms: dict[str, tuple[int, int]] = {}  # beginning and end of the last silence
 
     def begin(self, stored: Mapping[str, int], *, newest: int) -> None:
         """What is known from before; newest: the version at which the server is."""
@@ -38,11 +42,18 @@ class Positions:
     def reached(self, kind: str, version: int, at_ms: int) -> None:
         """A watch had come so far at that time; what comes again is no step back."""
         self.read[kind] = max(self.read.get(kind, 0), version)
+        last = self._reached_ms.get(kind, 0)
+        if not 0 <= at_ms - last < _CATCH_UP_MS:
+            self._silent_ms[kind] = last, at_ms
         self._reached_ms[kind] = at_ms
 
-    def reached_ms(self, kind: str) -> int:
-        """Until when all that a watch said of the kind is read; 0 where it has said nothing yet."""
-        return self._reached_ms.get(kind, 0)
+    def reached_ms(self, kind: str, *, now_ms: int) -> int:
+        """Until when all that happened to the kind is read; 0 where no watch has said so yet."""
+        began, ended = self._silent_ms.get(kind, (0, 0))
+        if 0 <= now_ms - ended < _CATCH_UP_MS:
+            return min(began, now_ms)
+        # What was heard before the clock was set back seems to come from the future.
+        return min(self._reached_ms.get(kind, 0), now_ms)
 
     def listed_again_at_start(self, kind: str) -> None:
         """A kind is listed that was known: the time since is a gap."""

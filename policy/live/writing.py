@@ -7,6 +7,7 @@ on from there, and nothing is lost or there twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from policy.cluster.digest import Change
@@ -24,6 +25,14 @@ from policy.store.record.outcomes import ALLOWANCE_MS
 
 _LOOK_BACK_MS: Final = 1000
 """At most so often it is looked for nominations that nobody carried out."""
+
+
+@dataclass(slots=True)
+class _Uncompared:
+    """A list of pods that the whole state was not compared with yet."""
+
+    listed_ms: int
+    once: bool = False  #: was what was there long before it?
 
 
 class Writer:
@@ -59,6 +68,7 @@ class Writer:
         self._tell = tell
         self._known: tuple[int, str] | None = None  #: the newest revision, and its state's digest
         self._looked_back_ms = 0
+        self._uncompared: _Uncompared | None = None
 
     def load(self, *, newest: int) -> None:
         """What is known from before: how far it was read, the state, evidence that waits.
@@ -87,19 +97,27 @@ class Writer:
         """The lists of all kinds, as one revision."""
         changes = [change for one in lists for change in self._mirror.differences(one)]
         for one in lists:
+            self._is_listed(one)
             self._preemptions.claims(one.claims, one.received_ms)
             self.positions.read[one.kind] = one.version
         gaps = self.positions.gaps_at_start(lists)
-        self._write(changes, gaps=gaps, first=True)
+        pods = [one.received_ms for one in lists if one.kind == "Pod"]
+        self._write(changes, gaps=gaps, first=True, listed_ms=min(pods, default=None))
         self._report(gaps)
 
     def listed_again(self, news: Listed, *, since_version: int) -> None:
         """What a new list differs in from what is known, and the time between as a gap."""
+        self._is_listed(news)
         gap = self.positions.gap(news, news.reason or "listed again", since_version)
         self._preemptions.claims(news.claims, news.received_ms)
         self.positions.read[news.kind] = news.version
-        self._write(self._mirror.differences(news), gaps=[gap])
+        listed_ms = news.received_ms if news.kind == "Pod" else None
+        self._write(self._mirror.differences(news), gaps=[gap], listed_ms=listed_ms)
         self._report([gap])
+
+    def _is_listed(self, news: Listed) -> None:
+        if news.kind == "Pod":
+            self._uncompared = _Uncompared(listed_ms=news.received_ms)
 
     def _report(self, gaps: Sequence[Gap]) -> None:
         self._figures.gaps += len(gaps)
@@ -120,13 +138,14 @@ class Writer:
         self._figures.lag_ms = self._clock() - min(one.received_ms for one in ready)
 
     def look_back(self, now_ms: int) -> None:
-        """End nominations of decisions that the cluster has not shown half a minute later.
+        """End what the cluster has not shown half a minute later: nominations of decisions, and
+        pods that nobody saw leave.
 
         A scheduler that nominates says so at once, and a watch that has said later things would
         have shown it. One that does not, as where the gang of the pod got no room, changes nothing
         that could be shown: its pod is as it was, and would keep the room for ever.
         """
-        shown_ms = self.positions.reached_ms("Pod")
+        shown_ms = self.positions.reached_ms("Pod", now_ms=now_ms)
         if not shown_ms or 0 <= now_ms - self._looked_back_ms < _LOOK_BACK_MS:
             return
         self._looked_back_ms = now_ms
@@ -142,8 +161,30 @@ class Writer:
             and pod.metadata.uid == one.uid
             and pod.status.nominated_node_name != one.node
         ]
+        changes += [("Pod", key, None) for key in self._never_shown(shown_ms)]
         if changes:
             self._commit([changes], ())
+
+    def _never_shown(self, shown_ms: int) -> list[str]:
+        """Pods of the state that came by calls of schedulers and left while nobody watched.
+
+        No list has them, so nothing else would take them away. shown_ms: what a watch of pods has
+        said by then is known.
+        """
+        of, made_by_ms = self._uncompared, shown_ms - ALLOWANCE_MS
+        if of is None or shown_ms <= of.listed_ms:
+            return []
+        # Those that came a moment before the list may be in it or behind it: they are looked at
+        # when a watch would have shown them.
+        if of.once and made_by_ms < of.listed_ms:
+            return []
+        there = self._patience.call(
+            lambda: self._store.state.pods_since(self._cluster, at_ms=made_by_ms)
+        )
+        of.once = True
+        if made_by_ms >= of.listed_ms:
+            self._uncompared = None
+        return [key for key in there if self._mirror.pod(key) is None]
 
     def keep_positions(self, *, at_once: bool = False) -> None:
         """Write how far each kind was read, where that is due or wanted at once."""
@@ -162,19 +203,35 @@ class Writer:
             self._tell(Occasion(observations=rows))
 
     def _write(
-        self, changes: Sequence[SeenChange], *, gaps: Sequence[Gap] = (), first: bool = False
+        self,
+        changes: Sequence[SeenChange],
+        *,
+        gaps: Sequence[Gap] = (),
+        first: bool = False,
+        listed_ms: int | None = None,
     ) -> None:
-        """first: what the first lists hold is one revision."""
+        """first: what the first lists hold is one revision. listed_ms: when pods were listed."""
         self._preemptions.changed(changes, first=first)
         if not changes and not gaps:
             return
         stretches = [list(changes)] if first else segments(changes, marks=self._preemptions.marks)
         self._commit(
-            [[(one.kind, one.key, one.after) for one in stretch] for stretch in stretches], gaps
+            [[(one.kind, one.key, one.after) for one in stretch] for stretch in stretches],
+            gaps,
+            listed_ms=listed_ms,
         )
 
-    def _commit(self, stretches: Sequence[Sequence[Change]], gaps: Sequence[Gap]) -> None:
+    def _commit(
+        self,
+        stretches: Sequence[Sequence[Change]],
+        gaps: Sequence[Gap],
+        *,
+        listed_ms: int | None = None,
+    ) -> None:
         """One transaction."""
+        shown_ms = listed_ms
+        if shown_ms is None:
+            shown_ms = self.positions.reached_ms("Pod", now_ms=self._clock())
         positions = self.positions.safe(self._preemptions.oldest_event)
         done = self._patience.call(
             lambda: self._store.record.follow(
@@ -187,6 +244,7 @@ class Writer:
                 gaps=gaps,
                 identity=self._recognition.new,
                 known=self._known,
+                shown_ms=shown_ms,
             )
         )
         self._known = done.revision, done.state_digest

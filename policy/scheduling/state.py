@@ -195,7 +195,6 @@ class StateTracker:
     def refresh(self) -> None:
         """Take over what others changed."""
         self.settle()
-        self._doubtful = False
         if self._dry_run:
             return
         before = self.state.snapshot
@@ -207,6 +206,7 @@ class StateTracker:
             self._move(found, _differences(before, found.snapshot))
         else:
             self._move(self.state.advance(delta), delta.changes)
+        self._doubtful = False
 
     def keep_up(self, head: int) -> None:
         """Take over what others changed, where the newest revision is none that is known here.

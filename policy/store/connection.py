@@ -49,6 +49,21 @@ is there.
 
 Source: PostgreSQL documentation, "Parameter Key Words" of libpq.
 """
+_OF_SERVER: Final = {
+    "tcp_user_timeout": "tcp_user_timeout",
+    "keepalives_idle": "tcp_keepalives_idle",
+    "keepalives_interval": "tcp_keepalives_interval",
+    "keepalives_count": "tcp_keepalives_count",
+}
+"""The same for the server, by what they are named here: a client that is gone without a word may
+have begun a transaction, and others wait for its locks. Over a socket in the file system they mean
+nothing, and a system that does not know them says so in the server's log.
+
+Source: PostgreSQL documentation, "TCP Settings" of "Connections and Authentication".
+"""
+_LONGEST_PAUSE_MS: Final = 10_000
+"""Between two statements of a transaction of `planned_once`, which takes milliseconds: a client
+that stands still for longer holds up all others, and its transaction is ended."""
 _SIGNAL_STEPS: Final = 100_000
 """Steps of SQLite's machine, about a millisecond's work, between two looks for signals."""
 _LONG_LOG: Final = 4000
@@ -247,7 +262,14 @@ def _postgres_engine(
 
     @event.listens_for(engine, "connect")
     def settings(connection: Any, record: ConnectionPoolEntry) -> None:
-        user = connection.execute("SELECT session_user").fetchone()[0]
+        given = {
+            theirs: str(url.query.get(ours, _POSTGRES[ours])) for ours, theirs in _OF_SERVER.items()
+        }
+        if planned_once:
+            given["idle_in_transaction_session_timeout"] = str(_LONGEST_PAUSE_MS)
+        also = ", set_config(%s, %s, false)" * len(given)
+        values = [one for pair in given.items() for one in pair]
+        user = connection.execute(f"SELECT session_user{also}", values).fetchone()[0]
         record.info[identity.DATABASE_USER] = user
         arrays.send_by(connection)
         connection.adapters.register_loader("numeric", NumericLoader)

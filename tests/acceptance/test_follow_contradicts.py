@@ -15,6 +15,7 @@ from policy.rules import RuleSet
 from policy.scheduling.cycle import Scheduler
 from policy.store import Store
 from policy.store.journal import StoreJournal
+from policy.store.model.state import Cause
 from policy.store.read.evictions import Range
 from tests.support.api_server import serving
 from tests.support.live import CLUSTER, Identity, following, identity, until
@@ -65,6 +66,13 @@ FULL = [
     a_pod("bystander", cpu=1, node="n2", priority=9),
 ]
 BYSTANDER = {**FULL[5], "metadata": {**FULL[5]["metadata"], "labels": {"a": "b"}}}
+
+
+@pytest.fixture(autouse=True)
+def soon_caught_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not waited for what a watch has to tell first."""
+    monkeypatch.setattr("policy.live.positions._CATCH_UP_MS", 100)
+
 
 AFTERWARDS: dict[str, tuple[str, dict[str, Any], str]] = {
     "placed elsewhere": (
@@ -191,6 +199,69 @@ def test_a_nomination_that_the_cluster_shows_stays(database_url: str, tmp_path: 
         until(lambda: "shop/b" not in pods(database_url), what="the end of the victims")
         time.sleep(2)  # it is looked for unseen nominations each second
     assert nominated(database_url) == [("shop/high", None)]
+
+
+def test_what_a_watch_shows_late_was_carried_out(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A watch that was broken for minutes tells first what happened meanwhile, in its order."""
+    monkeypatch.setattr("policy.live.positions._CATCH_UP_MS", 10_000)
+    skipped_ms = 0
+    with (
+        serving(FULL) as server,
+        following(
+            database_url,
+            server,
+            tmp_path,
+            clock=lambda: time.time_ns() // 1_000_000 + skipped_ms,
+        ) as found,
+    ):
+        until(lambda: found.follower.figures.synced, what="the first lists")
+        server.publish("MODIFIED", a_pod("a", cpu=2, node="n1", priority=1, at=20))
+        until(lambda: found.follower.figures.changes > len(FULL), what="a word of the watch")
+        decide(database_url, time.time_ns() // 1_000_000)
+        skipped_ms = 120_000
+        server.publish("MODIFIED", a_pod("b", cpu=2, node="n1", priority=1, at=21))
+        time.sleep(3)  # it is looked for unseen nominations each second
+        waits = a_pod("high", cpu=4, priority=9, at=22)
+        waits["status"] |= {"nominatedNodeName": "n1"}
+        server.publish("MODIFIED", waits)
+        for name, at in (("a", 23), ("b", 24)):
+            server.publish("DELETED", a_pod(name, cpu=2, node="n1", at=at))
+        until(lambda: "shop/b" not in pods(database_url), what="the end of the victims")
+    assert (nominated(database_url), outcomes(database_url)) == ([("shop/high", None)], [])
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_pod_that_a_call_brought_and_nobody_saw_leave_is_gone(
+    database_url: str, tmp_path: Path, again: bool
+) -> None:
+    """It came and left while there was no watch, so that neither list nor watch has it."""
+    now_ms = time.time_ns() // 1_000_000
+    with serving(FULL) as server, following(database_url, server, tmp_path) as found:
+        until(lambda: found.follower.figures.synced, what="the first lists")
+        brought = from_dicts([a_pod("brought", cpu=1, node="n1"), a_pod("new", cpu=1, node="n1")])
+        with Store.open(database_url) as store:
+            for pod, at_ms in zip(brought, (now_ms - 120_000, now_ms + 60_000), strict=True):
+                name = f"shop/{pod.metadata.name}"
+                store.record.change(
+                    CLUSTER,
+                    [("Pod", name, pod)],
+                    at_ms=at_ms,
+                    source="extender",
+                    cause=Cause.EXTENDER,
+                )
+        if again:
+            server.compact()
+            server.end_watches()
+            until(lambda: bool(found.follower.figures.gaps), what="a new list")
+        server.publish("MODIFIED", a_pod("a", cpu=2, node="n1", priority=1, at=30))
+        until(lambda: "shop/brought" not in pods(database_url), what="the end of the pod")
+        # What a call brought a moment ago may be shown yet.
+        left = ("a", "b", "bystander", "high", "new")
+        assert sorted(pods(database_url)) == [f"shop/{name}" for name in left]
+    with Store.open(database_url) as store:
+        assert store.ledger.verify().ok
 
 
 def pods(url: str) -> list[str]:

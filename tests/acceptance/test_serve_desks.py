@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,13 @@ import msgspec
 import pytest
 
 from policy.manifests import from_dicts
+from policy.server.extender.call import PreemptCall
 from policy.server.extender.desk import Desk
 from policy.server.extender.spool import Spool, SpooledCall
+from policy.server.extender.wire import read_preempt
 from policy.store import EnvironmentRow, Store
-from policy.store.errors import DamagedRows
+from policy.store.errors import DamagedRows, Unavailable
+from policy.store.model.decisions import CallMode
 from policy.store.read.face import ReadFace
 from tests.support import serving
 from tests.support.commits import slow_commit_of
@@ -288,6 +292,35 @@ def test_a_process_that_stands_still_records_nothing_that_was_answered_otherwise
             "no decision was recorded within 500 ms",
             None,
         )
+
+
+def test_a_process_that_stands_still_keeps_nobody_else_from_writing(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    """What it was asked, while its decisions were being written, is answered by the deadline."""
+    options = ("--extender-mode", "enforce", "--deadline", 0.5)
+    with served(sqlite_url, tmp_path, *options) as service:
+        service.ready()
+        pid = decider(service)
+        answered, _ = under_load(service, lambda: _stands_still(pid, sqlite_url))
+        assert service.stop() == 0
+    with Store.open(sqlite_url) as store:
+        rows = {row.id: row.preemptor for row in store.read.decisions("default", limit=None)}
+        assert len(rows) == len(set(rows.values()))
+        assert answered <= set(rows.values())
+
+
+def _stands_still(pid: int, url: str) -> None:
+    """Stop a process until it is too late for what it was asked; others may write then."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        time.sleep(1.5)
+        other = sqlite3.connect(url, isolation_level=None, timeout=1)
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("ROLLBACK")
+        other.close()
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 @contextmanager
@@ -634,6 +667,51 @@ def test_a_database_that_goes_during_a_look_ends_no_desk(
             serving.activate(other, "kube-1.35", environment="later")
         until(lambda: desk.problem == "", "it stays as it was")
         assert (desk.missing, desk.close(seconds=60)) == (False, True)
+
+
+def test_a_call_that_waits_for_a_newer_state_does_not_outlast_its_patience(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    """Not either where no state can be read, and nothing of it, such as its body, is kept."""
+    path, away = Path(sqlite_url), tmp_path / "away.db"
+    unknown = a_call("high")
+    unknown["NodeNameToMetaVictims"]["n0"]["Pods"] = [{"UID": "uid-not-yet"}]
+    with Store.open(sqlite_url) as store, recorder_of(store) as recorder:
+        record = partial(store.record.import_objects, at_ms=serving.NOW_MS, source="test")
+        record("default", from_dicts([{"kind": "Namespace", "metadata": {"name": "shop"}}]))
+        desk = Desk(
+            store,
+            "prod",
+            clock=lambda: serving.NOW_MS,
+            recorder=recorder,
+            spool=Spool(tmp_path / "spool"),
+            poll_seconds=0.05,
+            ending=threading.Event(),
+        )
+        desk.open()
+        until(lambda: desk.problem == "", "the state is not loaded")
+
+        def submitted() -> PreemptCall:
+            call = PreemptCall(
+                request=read_preempt(msgspec.json.encode(unknown)),
+                mode=CallMode.ENFORCE,
+                caller="",
+                arrived_ms=serving.NOW_MS,
+                seconds=_ENOUGH,
+                patience=0.5,
+            )
+            desk.submit(call)
+            return call
+
+        assert submitted().said.result(_ENOUGH).outcome == "no-candidate"
+        path.rename(away)
+        until(lambda: "is gone" in desk.problem, "it does not look again")
+        call = submitted()
+        failure = call.said.exception(_ENOUGH / 4)
+        assert (call.held, type(failure), desk._held) == (True, Unavailable, {})
+        away.rename(path)
+        until(lambda: desk.problem == "", "it stays as it was")
+        assert desk.close(seconds=60)
 
 
 def test_a_known_refusal_of_a_spooled_call_is_one_line(

@@ -325,3 +325,36 @@ def test_what_an_ended_process_was_writing_is_removed(tmp_path: Path) -> None:
     assert waiting(spool) == [a_call(0)]
     Spool(tmp_path).remove_unfinished()
     assert not written.exists()
+
+
+def test_calls_of_other_environments_are_not_read_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever decides for one environment looks into the folder all the time.
+
+    A file that comes later is read, under the name of one that is gone, too.
+    """
+    spool = Spool(tmp_path)
+    for number in range(3):
+        spool.add(a_call(number, environment="other")).result(60)
+    read: list[str] = []
+    read_bytes = Path.read_bytes
+
+    def noted(path: Path) -> bytes:
+        read.append(path.name)
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", noted)
+    files = sorted(path.name for path in tmp_path.iterdir())
+    assert (waiting(spool), waiting(spool), waiting(spool), read) == ([], [], [], files)
+    gone, *_ = spool.waiting("other")
+    spool.done(gone)
+    spool.add(a_call(9)).result(60)
+    (kept,) = set(tmp_path.iterdir()) - {tmp_path / name for name in files}
+    kept.rename(tmp_path / files[0])
+    read.clear()
+    assert (waiting(spool), waiting(spool), read) == ([a_call(9)], [a_call(9)], [files[0]] * 2)
+    assert waiting(spool, "other") == [
+        a_call(1, environment="other"),
+        a_call(2, environment="other"),
+    ]

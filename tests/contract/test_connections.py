@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -84,6 +85,45 @@ def options_of(number: int) -> tuple[int, ...]:
                 socket.TCP_KEEPCNT,
             )
         )
+
+
+def test_a_client_that_is_gone_is_noticed_soon(make_postgres, postgres_template) -> None:
+    """By the server, for whose locks others wait: each connection says after which time."""
+    database = Database(parse_url(make_postgres(postgres_template)))
+    query = "SELECT name FROM pg_settings WHERE name LIKE 'tcp%' AND source = 'session'"
+    with database.reading() as connection:
+        found = set(connection.execute(text(query)).scalars())
+    database.close()
+    # Over the socket of this server their values mean nothing, and are shown as 0.
+    times = {"tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count"}
+    assert found == {"tcp_user_timeout", *times}
+
+
+def test_a_transaction_of_who_records_calls_does_not_stand_still_for_long(
+    make_postgres, postgres_template, monkeypatch
+) -> None:
+    """The server ends it, so that other services can go on; the next one is as any other."""
+    monkeypatch.setattr("policy.store.connection._LONGEST_PAUSE_MS", 200)
+    url = parse_url(make_postgres(postgres_template))
+    stands_still, other = Database(url, repeating=True, planned_once=True), Database(url)
+    lock = text("LOCK TABLE clusters IN EXCLUSIVE MODE")
+    seconds = 30
+    began = time.monotonic()
+
+    def is_overtaken() -> None:
+        with stands_still.writing() as connection:
+            connection.execute(lock)
+            with other.writing() as waiting:
+                waiting.execute(lock)
+            connection.execute(lock)
+
+    with pytest.raises(Unavailable):
+        is_overtaken()
+    assert time.monotonic() - began < seconds
+    with stands_still.writing() as connection:
+        connection.execute(lock)
+    stands_still.close()
+    other.close()
 
 
 def test_reading_sees_one_instant(database_url: str) -> None:

@@ -37,8 +37,15 @@ class Deadline(NamedTuple):
 
     def seconds_to_write(self) -> float:
         """How long a statement may take, from now on, so that there is an answer if it fails."""
-        least = min(_LEAST_TO_WRITE, _LEAST_PART * self.seconds)
-        return max(_PART_TO_WRITE * self.left, least)
+        return max(_PART_TO_WRITE * self.left, self._least)
+
+    def seconds_to_claim(self) -> float:
+        """After how long, from now on, a claim that nobody has answered will not be granted."""
+        return max(0.0, self.left) + self._least
+
+    @property
+    def _least(self) -> float:
+        return min(_LEAST_TO_WRITE, _LEAST_PART * self.seconds)
 
 
 class GivenUp(Exception):

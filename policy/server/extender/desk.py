@@ -281,23 +281,26 @@ class Desk:
             self._let_go(exc)
             decider = None
         if decider is None:
+            self._put_again()
             self._changed()
             return
+        can_read = False
         try:
             decider.settle_if_done()
             if self._may_be_behind or self._held:
                 self._news.take()
                 decider.refresh()
             decider.see_off()
-            self._put_again()
             self._unread = ""
+            can_read = True
         except (StoreError, Contended) as exc:
             self._unread = str(exc)
         except Exception as exc:
             # The outermost frame of this thread: what was not foreseen must not end the desk.
             log.exception("the desk of `%s` could not look around", self._environment)
             self._unread = _unforeseen(exc)
-        else:
+        self._put_again()
+        if can_read:
             self._try_to_write(decider)
         self._changed()
 

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -64,6 +64,9 @@ then paid by more of them, which leaves more time to decide."""
 
 _MANY: Final = 8
 """Calls that are so many; where fewer wait, the time is in between."""
+
+_CLAIM_SECONDS: Final = 5.0
+"""For which it is waited whether calls may be recorded that have no deadline."""
 
 _END_SECONDS: Final = 2.0
 """For a commit that is under way when the process that decides ends."""
@@ -265,6 +268,8 @@ class _Writer:
 
     def _recorded(self, together: Sequence[_Sent], calls: list[int]) -> list[Recorded]:
         first = together[0].call
+        deadlines = (sent.call.deadline for sent in together)
+        first_deadline = min((one for one in deadlines if one is not None), default=None)
         return self._record.decision_group(
             first.cluster,
             [
@@ -284,27 +289,28 @@ class _Writer:
             environment=self._environment,
             actor=first.actor,
             origin=Origin.EXTENDER,
-            claim=partial(self._claim, calls),
-            seconds=_seconds_to_write([sent.call.deadline for sent in together]),
+            claim=partial(self._claim, calls, first_deadline),
+            seconds=None if first_deadline is None else first_deadline.seconds_to_write,
             once=first.once,
             unless_decided=first.unless_decided,
         )
 
-    def _claim(self, calls: list[int]) -> Callable[[], None]:
+    def _claim(self, calls: list[int], deadline: Deadline | None) -> Callable[[], None]:
+        """deadline: the first one of the calls; None where none has any."""
         claim = self._to_desks.claim(calls)
 
         def granted() -> None:
-            if not claim.result():
-                raise GivenUp
+            # Where the process that decides stands still, what is written here must not keep others
+            # from writing for as long as it does.
+            seconds = _CLAIM_SECONDS if deadline is None else deadline.seconds_to_claim()
+            try:
+                if not claim.result(seconds):
+                    raise GivenUp
+            except TimeoutError:
+                raise GivenUp from None
             self._granted = True
 
         return granted
-
-
-def _seconds_to_write(deadlines: Iterable[Deadline | None]) -> Callable[[], float] | None:
-    """How long a statement that writes decisions may take; None where no call waits for them."""
-    first = min((deadline for deadline in deadlines if deadline is not None), default=None)
-    return None if first is None else first.seconds_to_write
 
 
 if __name__ == "__main__":

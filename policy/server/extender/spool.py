@@ -30,7 +30,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, TypeAlias
 
 import msgspec
 
@@ -54,6 +54,10 @@ _NAME: Final = re.compile(r"(\d+)-(\d+)-(.+)")
 """Of a file: when its first call arrived, how many calls still wait, and what makes it unique."""
 _UNFINISHED: Final = ".unfinished"
 """Of a file that is being written: no file of somebody else's is taken for one, and removed."""
+
+
+_Content: TypeAlias = tuple[int, int, int, int]
+"""Tells a file with what is in it from others, under whatever name."""
 
 
 class SpoolFull(Exception):  # told to the log in the words of its message
@@ -101,6 +105,8 @@ class Spool:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="spool")
         self._telling = threading.Lock()
         self._told: dict[Path, str] = {}  #: why files could not be read, as the log has it
+        #: by file, of which environments it has calls: those of others are not read each time
+        self._environments: dict[_Content, frozenset[str]] = {}
 
     def add(self, call: SpooledCall) -> Future[None]:
         """Keep a call; the future is done when it is on the disk, or has OSError or SpoolFull."""
@@ -127,8 +133,17 @@ class Spool:
         A file without a call that can be read is set aside; one that cannot be opened stays, and is
         tried again the next time. The log says both.
         """
-        for path in self._files():
-            for one in self._calls_of(path):
+        files = {path: _content(path) for path in self._files()}
+        known = self._environments
+        known = {one: known[one] for one in files.values() if one is not None and one in known}
+        self._environments = known
+        for path, content in files.items():
+            if content in known and environment not in known[content]:
+                continue
+            calls = self._calls_of(path)
+            if content is not None and calls:
+                known[content] = frozenset(one.call.environment for one in calls)
+            for one in calls:
                 if one.call.environment == environment:
                     yield one
 
@@ -282,6 +297,15 @@ def _calls(data: bytes) -> tuple[list[SpooledCall], int, str]:
         for value in values:
             calls.append(msgspec.msgpack.decode(value, type=prepared(SpooledCall)))
     return calls, count, problem
+
+
+def _content(path: Path) -> _Content | None:
+    """None where there is no such file any more, or it cannot be looked at."""
+    try:
+        of = path.stat()
+    except OSError:
+        return None
+    return of.st_dev, of.st_ino, of.st_size, of.st_mtime_ns
 
 
 def _left(path: Path) -> int:

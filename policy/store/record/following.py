@@ -58,6 +58,7 @@ def follow(
     gaps: Sequence[Gap] = (),
     identity: ClusterIdentity | None = None,
     known: tuple[int, str] | None = None,
+    shown_ms: int | None = None,
 ) -> Followed:
     """Write each segment as one revision, where it changes anything.
 
@@ -65,8 +66,10 @@ def follow(
     the same changes may come again. positions: resourceVersions up to which each kind was read.
     identity: which real cluster it is, where that is known. Raises OtherCluster where the cluster
     of that name is another one. known: a revision that was there, and the digest of its state.
-    Raises OtherPast where that is no longer so.
+    Raises OtherPast where that is no longer so. shown_ms: until when all that happened to pods is
+    known with the segments; None: until now.
     """
+    known_ms = at_ms if shown_ms is None else min(at_ms, shown_ms)
     head = lock_head(connection, cluster)
     if known is not None:
         _require(connection, head, *known)
@@ -74,6 +77,7 @@ def follow(
         cluster_identity.keep(connection, head, identity, at_ms=at_ms)
     written: list[FollowedRevision] = []
     waiting = deque(segments)
+    before_ms, is_compared = head.at_ms, False
     while waiting:
         segment = waiting.popleft()
         puts, deletes = puts_and_deletes(segment)
@@ -83,7 +87,7 @@ def follow(
             for one in puts
             if one.key not in live[one.kind] or live[one.kind][one.key].digest != one.digest
         ]
-        late = _from_before(connection, head, puts, live.get("Pod", {}), at_ms=at_ms)
+        late = _from_before(connection, head, puts, live.get("Pod", {}), known_ms=known_ms)
         puts = [one for one in puts if one.kind != "Pod" or one.key not in late]
         deletes = [(kind, key) for kind, key in deletes if key in live[kind]]
         if not puts and not deletes:
@@ -91,9 +95,17 @@ def follow(
         revision = write_revision(
             connection, head, puts, deletes, live=live, at_ms=at_ms, source=source, cause=Cause.LIVE
         )
-        contradicted = outcomes.after_watch(
-            connection, head, revision.number, before_ms=head.at_ms, at_ms=at_ms
-        )
+        contradicted: list[bytes] = []
+        if not waiting and not is_compared:  # what comes may show what is missing here
+            is_compared = True
+            contradicted = outcomes.after_watch(
+                connection,
+                head,
+                revision.number,
+                before_ms=before_ms,
+                at_ms=at_ms,
+                known_ms=known_ms,
+            )
         entries.append(
             connection,
             head,
@@ -145,7 +157,12 @@ def _live(
 
 
 def _from_before(
-    connection: Connection, head: Head, puts: Sequence[Put], live: Mapping[str, Live], *, at_ms: int
+    connection: Connection,
+    head: Head,
+    puts: Sequence[Put],
+    live: Mapping[str, Live],
+    *,
+    known_ms: int,
 ) -> set[str]:
     """Pods that are shown as they were before a decision of a moment ago nominated them.
 
@@ -173,7 +190,7 @@ def _from_before(
                 p.cluster_id == head.cluster_id,
                 p.key.in_(some),
                 r.cause == str(Cause.DECISION),
-                r.at_ms > at_ms - outcomes.ALLOWANCE_MS,
+                r.at_ms > known_ms - outcomes.ALLOWANCE_MS,
             )
         )
         for row in connection.execute(query):

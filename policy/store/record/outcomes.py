@@ -102,23 +102,30 @@ def after_import(connection: Connection, head: Head, revision: int, *, at_ms: in
 
 
 def after_watch(
-    connection: Connection, head: Head, revision: int, *, before_ms: int | None, at_ms: int
+    connection: Connection,
+    head: Head,
+    revision: int,
+    *,
+    before_ms: int | None,
+    at_ms: int,
+    known_ms: int,
 ) -> list[bytes]:
     """Compare with what a watch showed what was decided within the last hour.
 
-    head: of the state; before_ms: time of the state before. At most once a second. Gives the lines
-    that the entry of the revision covers; `undone` says what they mean for the state.
+    head: of the state; before_ms: time of the state before; known_ms: until when all that happened
+    to pods is in the state. At most once a second. Gives the lines that the entry of the revision
+    covers; `undone` says what they mean for the state.
     """
     if before_ms is not None and before_ms // 1000 == at_ms // 1000:
         return []
+    silent = known_ms - ALLOWANCE_MS
     decisions, sessions = (
-        query.where(now_ms > at_ms - HORIZON_MS, now_ms <= at_ms - ALLOWANCE_MS)
+        query.where(now_ms > known_ms - HORIZON_MS, now_ms <= silent)
         for query, now_ms in (
             (_of_decisions(head), VICTIMS.c.now_ms),
             (_of_sessions(head), SESSIONS.c.now_ms),
         )
     )
-    silent = at_ms - ALLOWANCE_MS
     return _compare(
         connection, head, decisions, sessions, revision=revision, at_ms=at_ms, silent_ms=silent
     )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, TypeAlias, cast
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, and_, select
 
 from policy.cluster.objects import ClusterObject, Pod
 from policy.store import bulk
 from policy.store.state.loading import cluster_id, decode
-from policy.store.tables import VERSIONS
+from policy.store.tables import REVISIONS, VERSIONS
 
 PodId: TypeAlias = tuple[str, str]
 """Key (namespace/name) and uid of a pod."""
@@ -53,6 +53,22 @@ def newest_pod(connection: Connection, cluster: str, key: str) -> Pod | None:
     )
     manifest = connection.execute(query).scalar()
     return None if manifest is None else cast("Pod", decode("Pod", manifest))
+
+
+def pods_since(connection: Connection, cluster: str, *, at_ms: int) -> list[str]:
+    """The pods that are there now as they have been since that time, by key (namespace/name).
+
+    Raises NotFound.
+    """
+    p, r = VERSIONS["Pod"].c, REVISIONS.c
+    made = and_(r.cluster_id == p.cluster_id, r.number == p.valid_from)
+    query = (
+        select(p.key)
+        .join(REVISIONS, made)
+        .where(p.cluster_id == cluster_id(connection, cluster), p.valid_to.is_(None))
+        .where(r.at_ms <= at_ms)
+    )
+    return sorted(connection.execute(query).scalars())
 
 
 def _now(

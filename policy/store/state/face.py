@@ -27,3 +27,4 @@ class StateFace(Face):
     pods_around = reads(around.pods_around)
     gone_pods = reads(around.gone_pods)
     newest_pod = reads(around.newest_pod)
+    pods_since = reads(around.pods_since)
