@@ -24,7 +24,7 @@ from policy.store.record.following import Gap
 from policy.store.record.outcomes import ALLOWANCE_MS
 
 _LOOK_BACK_MS: Final = 1000
-"""At most so often it is looked for nominations that nobody carried out."""
+"""How often, at most, nominations are looked for that were not carried out."""
 
 
 @dataclass(slots=True)
@@ -139,7 +139,7 @@ class Writer:
 
     def look_back(self, now_ms: int) -> None:
         """End what the cluster has not shown half a minute later: nominations of decisions, and
-        pods that nobody saw leave.
+        pods that left unseen.
 
         A scheduler that nominates says so at once, and a watch that has said later things would
         have shown it. One that does not, as where the gang of the pod got no room, changes nothing
@@ -166,7 +166,7 @@ class Writer:
             self._commit([changes], ())
 
     def _never_shown(self, shown_ms: int) -> list[str]:
-        """Pods of the state that came by calls of schedulers and left while nobody watched.
+        """Pods of the state that came by calls of schedulers and left while no watch was open.
 
         No list has them, so nothing else would take them away. shown_ms: what a watch of pods has
         said by then is known.

@@ -325,7 +325,7 @@ def _heard(ended: asyncio.Future[Any]) -> None:
 
 
 class Turns:
-    """Threads for blocking work of users: nobody who asks for much holds up the others.
+    """Threads for blocking work of users: one who asks for much does not hold up the others.
 
     The next turn is of whoever has the fewest under way, and of several the one whose last turn was
     before those of the others. The last thread that is free is for somebody who has none.

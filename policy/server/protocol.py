@@ -18,7 +18,7 @@ from policy.server.security.access import CALLER, PEER
 
 _CONNECTIONS: Final = 500
 """At once. A further one takes the place of one that waits for nothing, else of one of whoever has
-the most: whoever opens many, also for requests that take long, keeps nobody else out."""
+the most: whoever opens many, also for requests that take long, does not keep others out."""
 _HEAD_SECONDS: Final = 10
 """A client that has not sent the whole head of a request by then is disconnected."""
 _FRAME_BYTES: Final = 16
@@ -29,8 +29,8 @@ loop may wait for a thread that decides, and a call is mostly below that."""
 
 
 _UNTAKEN_BYTES: Final = 256 << 20
-"""Of answers that their clients have not taken yet, together: nobody has to read what they ask for.
-Beyond that whoever has the most of it loses all but one."""
+"""Of answers that their clients have not taken yet, together: a client need not read what it asks
+for. Beyond that whoever has the most of it loses all but one."""
 _LARGE_BYTES: Final = 256 << 10
 """Of an answer after which that is looked at: less is not worth it, on so many connections."""
 _SAID_SECONDS: Final = 60.0

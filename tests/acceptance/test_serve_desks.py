@@ -23,6 +23,7 @@ import pytest
 from policy.manifests import from_dicts
 from policy.server.extender.call import PreemptCall
 from policy.server.extender.desk import Desk
+from policy.server.extender.recorder import Recorder
 from policy.server.extender.spool import Spool, SpooledCall
 from policy.server.extender.wire import read_preempt
 from policy.store import EnvironmentRow, Store
@@ -635,6 +636,19 @@ def test_a_spool_that_cannot_be_written_ends_no_desk(sqlite_url: str, tmp_path: 
     assert found == [("shop/other", "empty2"), ("shop/high", "empty2")]
 
 
+def a_desk(store: Store, environment: str, recorder: Recorder, spool: Spool) -> Desk:
+    """One that looks around twenty times a second."""
+    return Desk(
+        store,
+        environment,
+        clock=lambda: serving.NOW_MS,
+        recorder=recorder,
+        spool=spool,
+        poll_seconds=0.05,
+        ending=threading.Event(),
+    )
+
+
 def test_a_database_that_goes_during_a_look_ends_no_desk(
     sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -648,15 +662,7 @@ def test_a_database_that_goes_during_a_look_ends_no_desk(
 
     monkeypatch.setattr(ReadFace, "environments", gone)
     with Store.open(sqlite_url) as store, recorder_of(store) as recorder:
-        desk = Desk(
-            store,
-            "later",
-            clock=lambda: serving.NOW_MS,
-            recorder=recorder,
-            spool=Spool(tmp_path / "spool"),
-            poll_seconds=0.05,
-            ending=threading.Event(),
-        )
+        desk = a_desk(store, "later", recorder, Spool(tmp_path / "spool"))
         desk.open()
         until(lambda: "is gone" in desk.problem, "it does not look again")
         away.rename(path)
@@ -679,15 +685,7 @@ def test_a_call_that_waits_for_a_newer_state_does_not_outlast_its_patience(
     with Store.open(sqlite_url) as store, recorder_of(store) as recorder:
         record = partial(store.record.import_objects, at_ms=serving.NOW_MS, source="test")
         record("default", from_dicts([{"kind": "Namespace", "metadata": {"name": "shop"}}]))
-        desk = Desk(
-            store,
-            "prod",
-            clock=lambda: serving.NOW_MS,
-            recorder=recorder,
-            spool=Spool(tmp_path / "spool"),
-            poll_seconds=0.05,
-            ending=threading.Event(),
-        )
+        desk = a_desk(store, "prod", recorder, Spool(tmp_path / "spool"))
         desk.open()
         until(lambda: desk.problem == "", "the state is not loaded")
 
@@ -729,15 +727,7 @@ def test_a_known_refusal_of_a_spooled_call_is_one_line(
     spool = Spool(tmp_path / "spool")
     spool.add(spooled("prod")).result(60)
     with Store.open(sqlite_url) as store, recorder_of(store) as recorder:
-        desk = Desk(
-            store,
-            "prod",
-            clock=lambda: serving.NOW_MS,
-            recorder=recorder,
-            spool=spool,
-            poll_seconds=0.05,
-            ending=threading.Event(),
-        )
+        desk = a_desk(store, "prod", recorder, spool)
         desk.open()
         until(lambda: spool.depth() == 0, "it stays in the spool")
         (kept,) = (tmp_path / "spool").iterdir()

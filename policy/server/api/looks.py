@@ -24,7 +24,7 @@ _KEPT: Final = 32
 share a reading do so within that moment; whoever is far behind reads page after page by itself."""
 _HEADS: Final = anyio.CapacityLimiter(1)
 _READINGS: Final = anyio.CapacityLimiter(2)
-"""Threads of all streams: what many read is in nobody's turn, and holds up no page."""
+"""Threads of all streams: what many read takes the turn of none, and holds up no page."""
 
 
 class Look:

@@ -40,7 +40,7 @@ class Deadline(NamedTuple):
         return max(_PART_TO_WRITE * self.left, self._least)
 
     def seconds_to_claim(self) -> float:
-        """After how long, from now on, a claim that nobody has answered will not be granted."""
+        """After how long, from now on, a claim that has no answer yet will not be granted."""
         return max(0.0, self.left) + self._least
 
     @property
