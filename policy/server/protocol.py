@@ -82,7 +82,7 @@ class Protocol(HttpToolsProtocol):
         has the most of them, strangers together being one. It is the one that has waited longest.
 
         Where an answer is due on each of the others, one of whoever has the most of them: one that
-        is not taken by its client, or the one with the oldest request. Where nobody has two and
+        is not taken by its client, or the one with the oldest request. Where none has two and
         each is taken, this one.
         """
         others = [

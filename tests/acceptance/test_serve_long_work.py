@@ -97,7 +97,7 @@ def test_slow_queries_hold_up_nobody_else(
 def test_a_statement_that_cannot_be_stopped_is_the_last_of_its_token(
     service: Serving, tokens: dict[str, str], who: str
 ) -> None:
-    """It computes on after its answer: nobody makes many of them, and everything else goes first"""
+    """It computes on after its answer: no token makes many of them, and all else goes first"""
 
     def query(name: str, sql: str) -> tuple[int, str]:
         headers = {"Authorization": f"Bearer {tokens[name]}"}

@@ -314,7 +314,7 @@ def test_a_client_that_does_not_say_goodbye_over_tls_harms_nobody(
 
 
 def test_room_is_made_by_whoever_has_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest of theirs gives way, and where nobody has two, the one that comes."""
+    """The oldest of theirs gives way, and where none has two, the one that comes."""
 
     with crowded(4, monkeypatch) as port, ExitStack() as stack:
 
@@ -373,7 +373,7 @@ def test_a_scheduler_that_waits_is_not_the_first_to_go(monkeypatch: pytest.Monke
 
 
 def test_an_export_is_cut_off_where_its_token_is_revoked(caplog: pytest.LogCaptureFixture) -> None:
-    """The connection is closed before the end, so that nobody takes it for the whole."""
+    """The connection is closed before the end, so that it is not taken for the whole."""
     allowed = [True]
 
     async def parts() -> AsyncIterator[bytes]:

@@ -82,7 +82,7 @@ def test_whoever_asks_for_much_waits_for_the_others() -> None:
 
 
 def test_turns_are_taken_by_turns() -> None:
-    """Also of a single thread, where nobody has any when it is free."""
+    """Also of a single thread, where none has any when it is free."""
 
     async def main() -> None:
         work = Work(Turns(each=1, all=1))

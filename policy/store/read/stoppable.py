@@ -23,7 +23,7 @@ _AGAIN_SECONDS: Final = 0.05
 """How soon it is cancelled again: one that had not begun its work did not see the first."""
 
 _LAST_NICE: Final = 19
-"""Of a thread that is left behind: nobody waits for it."""
+"""Of a thread that is left behind: nothing waits for it."""
 
 
 class OutOfTime(Exception):  # a signal to the caller, who words it
@@ -130,6 +130,6 @@ class Stoppable:
                 result = function(), None
             except BaseException as exc:  # noqa: BLE001  # raised where the result is waited for
                 result = None, exc
-            self.running = False  # also where nobody waits for it any more
+            self.running = False  # also where nothing waits for it any more
             self._results.put(result)
             del function, result
